@@ -1,0 +1,94 @@
+/* Every knob and every limit of reeld, with its unit and its reason.
+ * X(ID, "name", TYPE, "default", min, max, "unit", "what it does, and why this default")
+ * TYPE: INT (min..max), BOOL (on|off), TEXT (min..max bytes), CHOICE (TEXT whose unit field lists
+ * the allowed words, separated by |). */
+#ifndef RL_CONFIG_KEYS_H
+#define RL_CONFIG_KEYS_H
+
+/* clang-format off */
+#define CONFIG_KEYS(X)                                                                                            \
+    X(STATE_DIR, "state_dir", TEXT, "/var/lib/reeld", 1, 1024, "path",                                            \
+      "database, results and keys live here; must be a local file system")                                        \
+    X(LISTEN, "listen", TEXT, "127.0.0.1:8080", 1, 128, "ip:port",                                                \
+      "IPv4 address and port; loopback because TLS and exposure belong to a front proxy")                         \
+    X(NODE_ID, "node_id", INT, "0", 0, 1023, "",                                                                  \
+      "10 bits in every task id; give each machine of a fleet its own")                                           \
+    X(LOG_LEVEL, "log.level", CHOICE, "info", 1, 8, "debug|info|warn|error", "least severe line that is written") \
+    /* HTTP */                                                                                                    \
+    X(HTTP_THREADS, "http.threads", INT, "128", 12, 4096, "threads",                                              \
+      "ordinary requests at once; one connection holds one thread for its life (16 KiB each)")                    \
+    X(HTTP_STREAM_THREADS, "http.stream_threads", INT, "64", 0, 1024, "threads",                                  \
+      "extra threads for streams and long polls, so that watchers never starve requests")                         \
+    X(HTTP_BODY_LIMIT, "http.body_limit", INT, "262144", 4096, 16777216, "bytes",                                 \
+      "largest JSON body; a task is text, results never travel this way")                                         \
+    X(HTTP_REQUEST_TIMEOUT_MS, "http.request_timeout_ms", INT, "3000", 500, 60000, "ms",                          \
+      "silence after which a connection is dropped; also bounds slow request heads")                              \
+    X(HTTP_BODY_DEADLINE_MS, "http.body_deadline_ms", INT, "15000", 500, 600000, "ms",                            \
+      "total time for one request body, however slowly its bytes drip")                                           \
+    X(HTTP_KEEP_ALIVE_MS, "http.keep_alive_ms", INT, "5000", 100, 60000, "ms",                                    \
+      "idle time of a kept connection, which holds a thread meanwhile")                                           \
+    X(HTTP_ALLOWED_HOSTS, "http.allowed_hosts", TEXT, "", 0, 4096, "names",                                       \
+      "extra Host names, comma separated; loopback names and the listen address always pass (DNS rebinding)")     \
+    X(HTTP_DRAIN_MS, "http.drain_ms", INT, "20000", 0, 120000, "ms",                                              \
+      "how long a stop waits for requests in flight")                                                             \
+    X(AUTH_SESSION_HOURS, "auth.session_hours", INT, "720", 1, 87600, "h", "life of a browser session cookie")    \
+    X(AUTH_LINK_MINUTES, "auth.link_minutes", INT, "60", 1, 1440, "min", "life of a sign-in link")                \
+    /* store */                                                                                                   \
+    X(STORE_READERS, "store.readers", INT, "6", 1, 64, "connections",                                             \
+      "read-only SQLite connections shared by all requests (4 MiB of cache each at most)")                        \
+    X(STORE_WRITE_QUEUE, "store.write_queue", INT, "4096", 64, 65536, "operations",                               \
+      "writes waiting for the writer; beyond it requests get 503")                                                \
+    X(STORE_BALLAST, "store.ballast_bytes", INT, "67108864", 0, 1073741824, "bytes",                              \
+      "file deleted when the disk is full, so that running tasks still reach an end")                             \
+    X(STORE_MIN_FREE, "store.min_free_bytes", INT, "536870912", 0, 1099511627776, "bytes",                        \
+      "free space under which new tasks get 507, before GPU time is spent")                                       \
+    /* tasks */                                                                                                   \
+    X(PROMPT_BYTES, "task.prompt_bytes", INT, "32768", 16, 131072, "bytes", "longest prompt, in UTF-8 bytes")     \
+    X(TASK_METADATA_BYTES, "task.metadata_bytes", INT, "8192", 0, 65536, "bytes",                                 \
+      "largest metadata object; it travels in every callback, which stays under 20 kB")                           \
+    X(TASK_MAX_RETRIES, "task.max_retries", INT, "2", 0, 100, "retries",                                          \
+      "retryable engine errors before FAILED; a task may ask for its own")                                        \
+    X(TASK_RETRY_DELAY_MS, "task.retry_delay_ms", INT, "180000", 0, 86400000, "ms",                               \
+      "wait before the first retry (3 min: a busy GPU or a broken file needs time); doubles each time")           \
+    X(TASK_CREATED_MS, "task.created_ms", INT, "300000", 1000, 86400000, "ms",                                    \
+      "a CREATED task older than this is driven again")                                                           \
+    X(QUEUE_TIMEOUT_S, "queue.timeout_s", INT, "3600", 0, 31536000, "s",                                          \
+      "wait in the queue before a re-queue, 0 = none; an hour because one workstation serves minutes-long jobs")  \
+    X(QUEUE_REQUEUES, "queue.requeues", INT, "2", 0, 100, "times", "re-queues before TIMEOUT/QUEUE_TIMEOUT")      \
+    X(QUEUE_STEP_MS, "queue.step_ms", INT, "600000", 0, 315360000000, "ms",                                       \
+      "head start per priority point; 0 = first come, first served")                                              \
+    X(QUEUE_FAIR_STEP_MS, "queue.fair_step_ms", INT, "0", 0, 315360000000, "ms",                                  \
+      "set-back per task the same user already has waiting; 0 = off")                                             \
+    X(QUEUE_NAMES, "queue.names", INT, "64", 1, 1024, "queues", "distinct queue_names; a claim looks at each head") \
+    X(QUEUE_DEPTH, "queue.depth", INT, "1000000", 1, 100000000, "tasks", "waiting tasks before QUEUE_FULL")       \
+    /* pool */                                                                                                    \
+    X(POOL_CPU_SLOTS, "pool.cpu_slots", INT, "1", 0, 64, "slots",                                                 \
+      "slots when no GPU is found (an engine uses all cores itself)")                                             \
+    X(POOL_CRASH_BUDGET, "pool.crash_budget", INT, "3", 0, 100, "crashes",                                        \
+      "runs of one task that may take the process down before FAILED; 0 = none is fatal to the task")             \
+    /* engines */                                                                                                 \
+    X(ENGINE_DEFAULT, "engine.default", TEXT, "testpattern", 1, 64, "name", "engine of tasks that name none")     \
+    X(ENGINE_PLUGIN_DIR, "engine.plugin_dir", TEXT, "/usr/lib/reeld/engines", 0, 1024, "path",                    \
+      "shared objects loaded at start (the CUDA back end is one); empty = none")                                  \
+    X(TESTPATTERN_FAULTS, "testpattern.faults", BOOL, "off", 0, 0, "on|off",                                      \
+      "lets clients script faults (also a SIGKILL of the server): for tests only")                                \
+    /* video */                                                                                                   \
+    X(VIDEO_ENCODER, "video.encoder", CHOICE, "auto", 1, 16, "auto|h264_nvenc|libx264|libopenh264",               \
+      "auto = the first of these that this machine can open")                                                     \
+    X(VIDEO_CRF, "video.crf", INT, "18", 0, 51, "", "H.264 quality: lower is better and larger; 18 looks lossless") \
+    /* callbacks */                                                                                               \
+    X(CALLBACK_TRIES, "callback.tries", INT, "5", 1, 100, "tries",                                                \
+      "attempts before the dead letter; 5 cover 40 s and more, 12 about a day")                                   \
+    X(CALLBACK_TIMEOUT_MS, "callback.timeout_ms", INT, "10000", 100, 120000, "ms", "total time of one attempt")   \
+    X(CALLBACK_CONNECT_MS, "callback.connect_ms", INT, "3000", 50, 60000, "ms", "time to connect, within the total") \
+    X(CALLBACK_WAIT_MS, "callback.wait_ms", INT, "1000", 1, 3600000, "ms",                                        \
+      "wait after the first failure; each further wait is three times as long")                                   \
+    X(CALLBACK_MAX_WAIT_MS, "callback.max_wait_ms", INT, "21600000", 1000, 604800000, "ms", "longest wait between attempts") \
+    X(CALLBACK_IN_FLIGHT, "callback.in_flight", INT, "32", 1, 1024, "requests", "callbacks under way at once")    \
+    X(CALLBACK_PER_HOST, "callback.per_host", INT, "2", 1, 64, "requests",                                        \
+      "callbacks under way to one host and port, so that one receiver never delays another")                      \
+    X(CALLBACK_RESPONSE_BYTES, "callback.response_bytes", INT, "16384", 0, 1048576, "bytes",                      \
+      "how much of a receiver's answer is kept for the delivery log")
+/* clang-format on */
+
+#endif
