@@ -1,0 +1,193 @@
+-- reeld's database. Times are integer milliseconds UTC; 0 or NULL = not yet. One row of `task` is both
+-- the task and its place in the queue.
+
+CREATE TABLE meta (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE user (
+    user_id         TEXT PRIMARY KEY,
+    callback_secret TEXT NOT NULL,          -- whsec_…: signs callbacks of tasks that bring no secret
+    created_at      INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE api_key (
+    key_id     INTEGER PRIMARY KEY AUTOINCREMENT,
+    user_id    TEXT NOT NULL REFERENCES user(user_id),
+    hash       BLOB NOT NULL UNIQUE,        -- BLAKE2b-256 of the key; the key itself is never stored
+    hint       TEXT NOT NULL,               -- its first characters, to tell keys apart in lists
+    role       TEXT NOT NULL CHECK (role IN ('owner', 'app')),
+    label      TEXT NOT NULL DEFAULT '',
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE TABLE queue (
+    queue_name TEXT PRIMARY KEY,
+    state      TEXT NOT NULL DEFAULT 'RUNNING' CHECK (state IN ('RUNNING', 'PAUSED', 'DRAINING')),
+    created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE task (
+    task_id         INTEGER PRIMARY KEY,    -- snowflake: 41 bits ms, 10 node, 12 sequence
+    user_id         TEXT NOT NULL,
+    idempotency_key TEXT,
+    idempotency_kind TEXT CHECK (idempotency_kind IN ('client', 'derived')),
+    request_hash    TEXT NOT NULL,          -- of prompt and canonical parameters
+    prompt          TEXT NOT NULL CHECK (instr(prompt, char(0)) = 0),
+    negative_prompt TEXT NOT NULL,
+    engine          TEXT NOT NULL,
+    model           TEXT NOT NULL,
+    width           INTEGER NOT NULL,
+    height          INTEGER NOT NULL,
+    frames          INTEGER NOT NULL,
+    fps             INTEGER NOT NULL,
+    steps           INTEGER NOT NULL,
+    seed            INTEGER NOT NULL,
+    seed_given      INTEGER NOT NULL,       -- 1 = the client named it
+    guidance_scale  REAL NOT NULL,
+    flow_shift      REAL NOT NULL,
+    options         TEXT NOT NULL,          -- canonical JSON object
+    status          TEXT NOT NULL CHECK (status IN ('CREATED', 'QUEUED', 'PROCESSING', 'SUCCEEDED', 'FAILED', 'TIMEOUT', 'CANCELED')),
+    version         INTEGER NOT NULL,       -- seq of the newest history row
+    priority        INTEGER NOT NULL CHECK (priority IN (1, 5, 10)),
+    queue_name      TEXT NOT NULL REFERENCES queue(queue_name),
+    rank            INTEGER NOT NULL,       -- queued_at - priority * step + fair_step * waiting
+    worker_id       TEXT,
+    attempt         INTEGER NOT NULL,
+    epoch           INTEGER NOT NULL,       -- of the run; 0 = no run
+    created_at      INTEGER NOT NULL,
+    updated_at      INTEGER NOT NULL,
+    queued_at       INTEGER NOT NULL,       -- first enqueue of the round
+    queue_clock_at  INTEGER NOT NULL,       -- what the queue time-out counts from
+    not_before      INTEGER NOT NULL,       -- 0 = claimable; else due then (delayed start, retry)
+    started_at      INTEGER NOT NULL,
+    finished_at     INTEGER NOT NULL,
+    run_at          INTEGER NOT NULL,       -- asked-for start
+    input_at        INTEGER NOT NULL,       -- CREATED until then: inputs are being fetched
+    max_retries     INTEGER NOT NULL,
+    queue_timeout_s INTEGER NOT NULL,       -- 0 = none
+    run_timeout_s   INTEGER NOT NULL,       -- 0 = none, -1 = derived from the work
+    retry_count     INTEGER NOT NULL,
+    requeue_count   INTEGER NOT NULL,
+    crash_count     INTEGER NOT NULL,
+    best_step       INTEGER NOT NULL,       -- furthest durable step of any run
+    round           INTEGER NOT NULL,
+    cancel_mode     TEXT CHECK (cancel_mode IN ('soft', 'hard')),
+    error_code      TEXT,
+    error_msg       TEXT,
+    dismissed_at    INTEGER NOT NULL,       -- discarded from the dead letters
+    video_file      TEXT,                   -- name inside results/
+    video_bytes     INTEGER NOT NULL,
+    video_sha256    TEXT,
+    video_width     INTEGER NOT NULL,
+    video_height    INTEGER NOT NULL,
+    video_frames    INTEGER NOT NULL,
+    video_fps       INTEGER NOT NULL,
+    callback_url    TEXT,
+    callback_secret TEXT,
+    callback_events TEXT,                   -- comma separated; NULL = all terminal ones
+    callback_status TEXT CHECK (callback_status IN ('PENDING', 'SUCCEEDED', 'FAILED')),
+    callback_retry  INTEGER NOT NULL,
+    reused_from     INTEGER NOT NULL,
+    label           TEXT,
+    metadata        TEXT,                   -- JSON object as canonical text
+    CHECK ((status = 'PROCESSING') <= (epoch > 0)),
+    CHECK ((status IN ('SUCCEEDED', 'FAILED', 'TIMEOUT', 'CANCELED')) = (finished_at > 0)),
+    CHECK ((status = 'SUCCEEDED') <= (video_file IS NOT NULL))
+) STRICT;
+
+CREATE UNIQUE INDEX task_idempotency ON task(user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX task_claim ON task(queue_name, rank, task_id) WHERE status = 'QUEUED' AND not_before = 0;
+CREATE INDEX task_wait ON task(not_before) WHERE status = 'QUEUED' AND not_before > 0;
+CREATE INDEX task_input ON task(input_at) WHERE status = 'CREATED';
+CREATE INDEX task_run ON task(task_id) WHERE status = 'PROCESSING';
+CREATE INDEX task_queue_clock ON task(queue_clock_at) WHERE status = 'QUEUED';
+CREATE INDEX task_unfinished ON task(user_id) WHERE status IN ('CREATED', 'QUEUED', 'PROCESSING');
+CREATE INDEX task_done ON task(finished_at, task_id) WHERE finished_at > 0;
+CREATE INDEX task_status ON task(status, task_id);
+CREATE INDEX task_user ON task(user_id, task_id);
+
+-- One order of columns for every SELECT of a whole task: task/columns.h repeats it.
+CREATE VIEW task_row AS
+SELECT task_id, user_id, idempotency_key, idempotency_kind, request_hash, prompt, negative_prompt, engine, model,
+       width, height, frames, fps, steps, seed, seed_given, guidance_scale, flow_shift, options,
+       status, version, priority, queue_name, rank, worker_id, attempt, epoch,
+       created_at, updated_at, queued_at, queue_clock_at, not_before, started_at, finished_at, run_at, input_at,
+       max_retries, queue_timeout_s, run_timeout_s, retry_count, requeue_count, crash_count, best_step, round,
+       cancel_mode, error_code, error_msg, dismissed_at,
+       video_file, video_bytes, video_sha256, video_width, video_height, video_frames, video_fps,
+       callback_url, callback_secret, callback_events, callback_status, callback_retry, reused_from, label, metadata
+FROM task;
+
+-- The transition table of task/state.c, once more: no statement can go round it.
+CREATE TRIGGER task_transition BEFORE UPDATE OF status ON task
+WHEN NOT (
+       (OLD.status = 'CREATED'    AND NEW.status IN ('QUEUED', 'FAILED', 'CANCELED'))
+    OR (OLD.status = 'QUEUED'     AND NEW.status IN ('QUEUED', 'PROCESSING', 'FAILED', 'TIMEOUT', 'CANCELED'))
+    OR (OLD.status = 'PROCESSING' AND NEW.status IN ('QUEUED', 'SUCCEEDED', 'FAILED', 'TIMEOUT', 'CANCELED'))
+    OR (OLD.status IN ('FAILED', 'TIMEOUT') AND NEW.status = 'QUEUED'))
+BEGIN
+    SELECT RAISE(ABORT, 'illegal transition');
+END;
+
+CREATE TRIGGER task_birth BEFORE INSERT ON task WHEN NEW.status <> 'CREATED'
+BEGIN
+    SELECT RAISE(ABORT, 'a task starts CREATED');
+END;
+
+CREATE TABLE task_event (
+    seq         INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id     INTEGER NOT NULL,
+    user_id     TEXT NOT NULL,
+    timestamp   INTEGER NOT NULL,
+    from_status TEXT,
+    to_status   TEXT NOT NULL,
+    attempt     INTEGER NOT NULL,
+    worker_id   TEXT,
+    reason      TEXT
+) STRICT;
+CREATE INDEX task_event_task ON task_event(task_id, seq);
+
+-- Callback duties: written in the transaction of the terminal state, body frozen.
+CREATE TABLE outbox (
+    outbox_id   INTEGER PRIMARY KEY AUTOINCREMENT,
+    task_id     INTEGER NOT NULL,
+    round       INTEGER NOT NULL,
+    webhook_id  TEXT NOT NULL,              -- evt_<task_id>_<round>, the same for every delivery
+    event_type  TEXT NOT NULL,
+    url         TEXT NOT NULL,
+    host        TEXT NOT NULL,              -- scheme://host:port: what fairness counts by
+    secret      TEXT NOT NULL,
+    body        BLOB NOT NULL,
+    status      TEXT NOT NULL CHECK (status IN ('PENDING', 'SUCCEEDED', 'FAILED')),
+    tries       INTEGER NOT NULL DEFAULT 0,
+    max_tries   INTEGER NOT NULL,
+    next_at     INTEGER NOT NULL,
+    wait_ms     INTEGER NOT NULL DEFAULT 0, -- the planned wait: bounds what a clock jump can do
+    created_at  INTEGER NOT NULL,
+    finished_at INTEGER NOT NULL DEFAULT 0,
+    last_error  TEXT,
+    UNIQUE (task_id, round, url)
+) STRICT;
+CREATE INDEX outbox_due ON outbox(next_at, outbox_id) WHERE status = 'PENDING';
+
+CREATE TABLE delivery (
+    outbox_id   INTEGER NOT NULL REFERENCES outbox(outbox_id) ON DELETE CASCADE,
+    n           INTEGER NOT NULL,
+    timestamp   INTEGER NOT NULL,
+    duration_ms INTEGER NOT NULL,
+    http_status INTEGER NOT NULL,           -- 0 = no answer
+    error       TEXT,
+    ip          TEXT,
+    response    BLOB,
+    PRIMARY KEY (outbox_id, n)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE worker (
+    worker_id    TEXT PRIMARY KEY,
+    device       TEXT NOT NULL,
+    epoch        INTEGER NOT NULL,
+    started_at   INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
