@@ -11,6 +11,7 @@ struct rl_buf {
     size_t cap;   /* bytes allocated */
     size_t limit; /* most bytes `len` may reach */
     bool failed;  /* limit passed or memory short; further appends do nothing */
+    bool no_memory; /* the failure was memory, not the limit */
 };
 
 void rl_buf_init(struct rl_buf *b, size_t limit);
