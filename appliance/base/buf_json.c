@@ -162,7 +162,7 @@ void rl_jw_f64(struct rl_jw *w, const char *key, double v)
         rl_jw_null(w, key);
         return;
     }
-    if (fabs(v) < 9007199254740992.0 && v == trunc(v)) {
+    if (fabs(v) < 9007199254740992.0 && v == (double)(int64_t)v) {
         (void)snprintf(text, sizeof(text), "%.0f", v); /* at most 17 characters */
     } else {
         for (int digits = 1; digits <= 17; digits++) {

@@ -101,7 +101,7 @@ enum rl_rc rl_json_int(const struct rl_json *v, const char *field, int64_t min, 
     double number = rl_json_number(v);
 
     /* valueint saturates at 32 bits: only the double is exact, and only up to 2^53 - 1 */
-    if (!(fabs(number) <= (double)RL_JSON_MAX_INT) || number != trunc(number) ||
+    if (!(fabs(number) <= (double)RL_JSON_MAX_INT) || number != (double)(int64_t)number ||
         (int64_t)number < min || (int64_t)number > max)
         return rl_fail_field(err, RL_INVALID_FIELD, field,
                              "must be a whole number from %" PRId64 " to %" PRId64,
