@@ -66,12 +66,13 @@ static size_t on_header(char *bytes, size_t size, size_t n, void *user)
     return size * n;
 }
 
+/* 0 until the answer has begun: a 1xx is none. */
 static int status_of(const struct net_transfer *t)
 {
     long status = 0;
 
     (void)curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status); /* 0 when unknown */
-    return (int)status;
+    return status >= 200 ? (int)status : 0;
 }
 
 static bool is_success(int status)
@@ -327,9 +328,9 @@ static enum rl_rc classify(const struct net_transfer *t, CURLcode result)
         return RL_ADDRESS_REFUSED;
     if (result == CURLE_OPERATION_TIMEDOUT)
         return RL_REQUEST_TIMEOUT;
-    if (result == CURLE_URL_MALFORMAT || result == CURLE_UNSUPPORTED_PROTOCOL ||
-        result == CURLE_LOGIN_DENIED)
-        return RL_INVALID_FIELD;
+    if (!t->dialled && (result == CURLE_URL_MALFORMAT || result == CURLE_UNSUPPORTED_PROTOCOL ||
+                        result == CURLE_LOGIN_DENIED))
+        return RL_INVALID_FIELD; /* later the same codes speak of the answer */
     return RL_NETWORK_ERROR;
 }
 

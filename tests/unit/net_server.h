@@ -89,6 +89,8 @@ static inline bool net_server_read(int fd, char *buffer, size_t size)
             return false;
         len += (size_t)n;
         buffer[len] = '\0';
+        if (buffer[0] == 0x16) /* a TLS ClientHello: what it says does not matter here */
+            return true;
         if (!end && (end = strstr(buffer, "\r\n\r\n"))) {
             const char *length = strcasestr(buffer, "\r\nContent-Length:");
             body = length ? strtoul(length + 17, NULL, 10) : 0;
