@@ -29,14 +29,15 @@ static enum rl_rc fail_path(struct rl_err *err, const char *verb, const char *pa
     return rl_fail_errno(err, what, errnum);
 }
 
-/* The folder that holds path; returns new. */
+/* The folder that holds path; returns new, NULL when memory is short. */
 static char *parent_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
+    char *dir = rl_strdup(!slash ? "." : slash == path ? "/" : path);
 
-    if (!slash)
-        return rl_strdup(".");
-    return slash == path ? rl_strdup("/") : strndup(path, (size_t)(slash - path));
+    if (dir && slash && slash != path)
+        dir[slash - path] = '\0';
+    return dir;
 }
 
 enum rl_rc rl_fs_sync_parent(const char *path, struct rl_err *err)
