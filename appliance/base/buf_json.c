@@ -35,15 +35,15 @@ static void write_escape(struct rl_jw *w, uint32_t c)
     }
 }
 
-static void write_quoted(struct rl_jw *w, const char *s, size_t len)
+/* Text with its characters escaped; `json`: it is JSON text already, only non-ASCII may need it. */
+static void write_escaped(struct rl_jw *w, const char *s, size_t len, bool json)
 {
     size_t plain = 0; /* start of the bytes not yet copied */
     size_t i = 0;
 
-    rl_buf_append(w->out, "\"", 1);
     while (i < len) {
         unsigned char c = (unsigned char)s[i];
-        if (c >= 0x20 && c < 0x80 && c != '"' && c != '\\') {
+        if (c < 0x80 && (json || (c >= 0x20 && c != '"' && c != '\\'))) {
             i++;
             continue;
         }
@@ -69,6 +69,12 @@ static void write_quoted(struct rl_jw *w, const char *s, size_t len)
         plain = i;
     }
     rl_buf_append(w->out, s + plain, len - plain);
+}
+
+static void write_quoted(struct rl_jw *w, const char *s, size_t len)
+{
+    rl_buf_append(w->out, "\"", 1);
+    write_escaped(w, s, len, false);
     rl_buf_append(w->out, "\"", 1);
 }
 
@@ -212,5 +218,7 @@ void rl_jw_time(struct rl_jw *w, const char *key, int64_t ms)
 void rl_jw_raw(struct rl_jw *w, const char *key, const char *json)
 {
     prefix(w, key);
-    rl_buf_str(w->out, json ? json : "null");
+    if (!json)
+        json = "null";
+    write_escaped(w, json, strlen(json), true);
 }

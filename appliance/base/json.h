@@ -17,8 +17,9 @@ enum rl_json_type { RL_JSON_NULL, RL_JSON_BOOL, RL_JSON_NUMBER, RL_JSON_STRING, 
 /* Parse text[0..len) (RFC 8259, nothing looser; top level may be any value).
  * Refused with RL_MALFORMED_JSON and the byte offset in the reason: invalid or overlong UTF-8, BOM, raw
  * control characters, NUL or \u0000, lone surrogates, depth > 32, > 4096 values, duplicate keys
- * (after unescaping), trailing bytes, leading zeros, any grammar error. Numbers too large for a
- * double pass here and fail in the accessors, so that the error can name the field.
+ * (after unescaping), trailing bytes, leading zeros, any grammar error, and numbers of more than
+ * 63 characters (cJSON would cut them). Numbers too large for a double pass here and fail in the
+ * accessors, so that the error can name the field.
  * ret_root: returns new, freed by rl_json_free. */
 enum rl_rc rl_json_parse(const char *text, size_t len, struct rl_json **ret_root,
                          struct rl_err *err) RL_NODISCARD;

@@ -86,12 +86,12 @@ static int32_t hex4(const char *p)
 }
 
 /* The code point of the \uXXXX (or pair of them) at p[0..len), its length in *ret_len; -1 when it
- * is cut, no hex, NUL or half a pair. */
+ * is cut, no hex or half a pair. */
 static int32_t unicode_escape(const char *p, size_t len, size_t *ret_len)
 {
     int32_t high = len >= 6 ? hex4(p + 2) : -1;
 
-    if (high <= 0 || (high >= 0xdc00 && high <= 0xdfff))
+    if (high < 0 || (high >= 0xdc00 && high <= 0xdfff))
         return -1;
     *ret_len = 6;
     if (high < 0xd800 || high > 0xdbff)

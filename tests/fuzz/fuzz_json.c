@@ -41,9 +41,9 @@ static void check_writer(const char *text, size_t len)
     AUTO_JSON struct rl_json *root = NULL;
     struct rl_jw w;
 
+    rl_buf_init(&out, 8 * len + 16);
     if (memchr(text, '\0', len))
         return;
-    rl_buf_init(&out, 8 * len + 16);
     rl_jw_init(&w, &out, true);
     rl_jw_strn(&w, NULL, text, len);
     require(rl_buf_ok(&out, NULL) == RL_OK);

@@ -1,4 +1,4 @@
-// link: -Wl,--wrap=realloc -Wl,--wrap=snprintf -Wl,--wrap=strtod
+// link: -Wl,--wrap=realloc -Wl,--wrap=snprintf -Wl,--wrap=strtod -Wl,--wrap=__snprintf_chk
 /* The buffer's limit and sticky failure, and the JSON writer byte for byte. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,6 +20,8 @@ void *__wrap_realloc(void *p, size_t size);
 double __real_strtod(const char *text, char **end);
 double __wrap_strtod(const char *text, char **end);
 int __wrap_snprintf(char *out, size_t size, const char *fmt, ...) RL_PRINTF(3, 4);
+int __wrap___snprintf_chk(char *out, size_t size, int flag, size_t room, const char *fmt, ...)
+    RL_PRINTF(5, 6); /* what snprintf is with _FORTIFY_SOURCE */
 
 void *__wrap_realloc(void *p, size_t size)
 {
@@ -34,14 +36,34 @@ static void swap_chars(char *text, char from, char to)
     }
 }
 
+static int format(char *out, size_t size, const char *fmt, va_list args) RL_PRINTF(3, 0);
+
+static int format(char *out, size_t size, const char *fmt, va_list args)
+{
+    int n = vsnprintf(out, size, fmt, args);
+
+    if (comma_point && n > 0 && (size_t)n < size)
+        swap_chars(out, '.', ',');
+    return n;
+}
+
 int __wrap_snprintf(char *out, size_t size, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(out, size, fmt, args);
+    int n = format(out, size, fmt, args);
     va_end(args);
-    if (comma_point && n > 0 && (size_t)n < size)
-        swap_chars(out, '.', ',');
+    return n;
+}
+
+int __wrap___snprintf_chk(char *out, size_t size, int flag, size_t room, const char *fmt, ...)
+{
+    (void)flag;
+    (void)room;
+    va_list args;
+    va_start(args, fmt);
+    int n = format(out, size, fmt, args);
+    va_end(args);
     return n;
 }
 

@@ -251,6 +251,7 @@ static const struct text bad[] = {
     REFUSED("{\"x\":{\"a\":1,\"b\":{\"a\":1},\"a\":2}}", 25),
     REFUSED("[{\"a\":1},{\"b\":1,\"b\":1}]", 17),
     REFUSED("{\"b\":1,\"a\":1,\"b\":2,\"a\":2}", 14),
+    REFUSED("{\"a\":1,\"b\":1,\"a\":2,\"b\":2}", 14),
 };
 
 static void test_rl_json_parse_accepts(void **state)
