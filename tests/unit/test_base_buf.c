@@ -264,6 +264,25 @@ static void test_rl_jw_str_replaces_bad_utf8(void **state)
     assert_written("\xf0\x9f\x98", 3, true, "\"\\ufffd\\ufffd\\ufffd\"");
 }
 
+/* Stored JSON (a task's metadata, say) goes into the ASCII bodies of callbacks as well. */
+static void test_rl_jw_raw_obeys_ascii(void **state)
+{
+    (void)state;
+    static const char raw[] = "{\"k\\n\": [\"\xc3\xa9\xf0\x9f\x98\x80\\\"\",\n1]}";
+    static const char *const expected[] = {raw, "{\"k\\n\": [\"\\u00e9\\ud83d\\ude00\\\"\",\n1]}"};
+
+    for (int ascii = 0; ascii < 2; ascii++) {
+        AUTO_BUF struct rl_buf b;
+        struct rl_jw w;
+
+        rl_buf_init(&b, 100);
+        rl_jw_init(&w, &b, ascii != 0);
+        rl_jw_raw(&w, NULL, raw);
+        assert_int_equal(rl_buf_ok(&b, NULL), RL_OK);
+        assert_string_equal(b.data, expected[ascii]);
+    }
+}
+
 static void assert_double(double v, const char *expected)
 {
     AUTO_BUF struct rl_buf b;
@@ -319,6 +338,7 @@ int main(void)
         cmocka_unit_test(test_rl_jw_str_escapes),
         cmocka_unit_test(test_rl_jw_str_ascii_pairs),
         cmocka_unit_test(test_rl_jw_str_replaces_bad_utf8),
+        cmocka_unit_test(test_rl_jw_raw_obeys_ascii),
         cmocka_unit_test(test_rl_jw_f64_shortest),
         cmocka_unit_test(test_rl_jw_f64_ignores_locale),
     };
