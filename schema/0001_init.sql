@@ -172,6 +172,8 @@ CREATE TABLE outbox (
     UNIQUE (task_id, round, url)
 ) STRICT;
 CREATE INDEX outbox_due ON outbox(next_at, outbox_id) WHERE status = 'PENDING';
+CREATE INDEX outbox_host ON outbox(host, next_at, outbox_id) WHERE status = 'PENDING';
+CREATE INDEX outbox_planned ON outbox(next_at - wait_ms) WHERE status = 'PENDING';
 
 CREATE TABLE delivery (
     outbox_id   INTEGER NOT NULL REFERENCES outbox(outbox_id) ON DELETE CASCADE,

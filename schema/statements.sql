@@ -176,3 +176,36 @@ SELECT key_id, user_id, role, label, hint, created_at, revoked_at FROM api_key O
 UPDATE api_key SET revoked_at = :now WHERE key_id = :key_id AND revoked_at = 0
 
 -- ---- outbox ----
+
+-- A walk over the hosts that wait for anything, one seek each (index outbox_host), and per host its first due rows:
+-- the cost grows with the hosts, not with the depth of a backlog.
+-- read: outbox_next_host
+SELECT host FROM outbox WHERE status = 'PENDING' AND host > :after ORDER BY host LIMIT 1
+
+-- read: outbox_host_due
+SELECT outbox_id FROM outbox WHERE status = 'PENDING' AND host = :host AND next_at <= :now
+ORDER BY next_at, outbox_id LIMIT :limit
+
+-- read: outbox_load
+SELECT task_id, round, webhook_id, url, host, secret, body, tries, max_tries FROM outbox
+WHERE outbox_id = :outbox_id AND status = 'PENDING'
+
+-- read: outbox_timer
+SELECT next_at, wait_ms FROM outbox WHERE status = 'PENDING' AND next_at > :now ORDER BY next_at LIMIT 1
+
+-- Rows that were planned at a moment which has not come yet: the clock went back.
+-- read: outbox_drifted
+SELECT EXISTS (SELECT 1 FROM outbox WHERE status = 'PENDING' AND next_at - wait_ms > :now)
+
+-- write: outbox_reanchor
+UPDATE outbox SET next_at = :now + wait_ms WHERE status = 'PENDING' AND next_at - wait_ms > :now
+
+-- write: outbox_record
+UPDATE outbox SET status = :status, tries = tries + 1, next_at = :next_at, wait_ms = :wait_ms,
+    finished_at = :finished_at, last_error = :last_error
+WHERE outbox_id = :outbox_id AND status = 'PENDING'
+
+-- write: delivery_insert
+INSERT INTO delivery(outbox_id, n, timestamp, duration_ms, http_status, error, ip, response)
+VALUES (:outbox_id, (SELECT coalesce(max(n), 0) + 1 FROM delivery WHERE outbox_id = :outbox_id), :timestamp,
+    :duration_ms, :http_status, :error, :ip, :response)
