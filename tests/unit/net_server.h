@@ -20,7 +20,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define NET_SERVER_MAX 256
+#define NET_SERVER_MAX         256
+#define NET_SERVER_REQUEST_MAX ((size_t)4 << 20)
 
 struct net_server;
 /* `request`: the whole request, NUL-terminated. The connection is closed afterwards. */
@@ -106,10 +107,10 @@ static inline bool net_server_read(int fd, char *buffer, size_t size)
 static inline void *net_server_connection_run(void *arg)
 {
     struct net_server_connection *c = arg;
-    char *request = calloc(1, 65536);
+    char *request = calloc(1, NET_SERVER_REQUEST_MAX);
 
     assert(request);
-    if (net_server_read(c->fd, request, 65536))
+    if (net_server_read(c->fd, request, NET_SERVER_REQUEST_MAX))
         c->server->serve(c->server, c->fd, request);
     free(request);
     close(c->fd);

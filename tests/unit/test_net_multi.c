@@ -67,6 +67,12 @@ static void serve(struct net_server *s, int fd, const char *request)
 {
     if (strstr(request, " /hole"))
         (void)net_server_hold(s, fd, -1);
+    else if (strstr(request, " /keep")) /* as a server that keeps connections alive */
+        while (net_server_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")) {
+            char again[4096];
+            if (!net_server_read(fd, again, sizeof again))
+                break;
+        }
     else
         (void)net_server_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 }
@@ -241,6 +247,38 @@ static void test_net_multi_goes_on_to_allowed_address(void **state)
     assert_string_equal(o.ip, "127.0.0.1");
 }
 
+/* Refusing one address must not hide that the other one is down: that may be better later. */
+static void test_net_multi_refused_and_down_is_down(void **state)
+{
+    struct fixture *f = *state;
+    struct outcome o = {0};
+    char url[64];
+    struct net_request request = {
+        .method = "GET", .url = url, .timeout_ms = 20000, .allow = only_loopback};
+
+    (void)snprintf(url, sizeof url, "http://both.test:%d/", net_server_closed_port());
+    assert_int_equal(net_multi_add(f->multi, &request, on_done, &o, NULL), RL_OK);
+    drain(f);
+    assert_int_equal(o.rc, RL_NETWORK_ERROR);
+}
+
+/* A policy that has become stricter bites at once: no connection outlives its exchange. */
+static void test_net_multi_never_reuses_a_connection(void **state)
+{
+    struct fixture *f = *state;
+    struct outcome o[3] = {0};
+
+    for (size_t i = 0; i < 2; i++) {
+        add(f, "127.0.0.1", "/keep", 20000, only_loopback, &o[i]);
+        drain(f);
+        assert_int_equal(o[i].status, 200);
+    }
+    assert_int_equal(net_server_accepted(f->server), 2);
+    add(f, "127.0.0.1", "/keep", 20000, not_loopback, &o[2]);
+    drain(f);
+    assert_int_equal(o[2].rc, RL_ADDRESS_REFUSED);
+}
+
 static void test_net_multi_bad_request_adds_nothing(void **state)
 {
     struct fixture *f = *state;
@@ -355,6 +393,8 @@ int main(void)
         TEST(test_net_multi_slow_resolver_delays_nobody),
         TEST(test_net_multi_rebinding_name_is_refused),
         TEST(test_net_multi_goes_on_to_allowed_address),
+        TEST(test_net_multi_refused_and_down_is_down),
+        TEST(test_net_multi_never_reuses_a_connection),
         TEST(test_net_multi_bad_request_adds_nothing),
         TEST(test_net_multi_done_may_add),
         TEST(test_net_multi_wake_ends_wait),
