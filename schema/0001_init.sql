@@ -34,7 +34,8 @@ CREATE TABLE task (
     user_id         TEXT NOT NULL,
     idempotency_key TEXT,
     idempotency_kind TEXT CHECK (idempotency_kind IN ('client', 'derived')),
-    request_hash    TEXT NOT NULL,          -- of prompt and canonical parameters
+    request_hash    TEXT NOT NULL,          -- of the whole body: the same idempotency key must bring the same
+    params_hash     TEXT NOT NULL,          -- of what decides the video: prompt and parameters (seed only if named)
     prompt          TEXT NOT NULL CHECK (instr(prompt, char(0)) = 0),
     negative_prompt TEXT NOT NULL,
     engine          TEXT NOT NULL,
@@ -104,14 +105,13 @@ CREATE INDEX task_wait ON task(not_before) WHERE status = 'QUEUED' AND not_befor
 CREATE INDEX task_input ON task(input_at) WHERE status = 'CREATED';
 CREATE INDEX task_run ON task(task_id) WHERE status = 'PROCESSING';
 CREATE INDEX task_queue_clock ON task(queue_clock_at) WHERE status = 'QUEUED';
-CREATE INDEX task_unfinished ON task(user_id) WHERE status IN ('CREATED', 'QUEUED', 'PROCESSING');
 CREATE INDEX task_done ON task(finished_at, task_id) WHERE finished_at > 0;
 CREATE INDEX task_status ON task(status, task_id);
-CREATE INDEX task_user ON task(user_id, task_id);
+CREATE INDEX task_user ON task(user_id, status, task_id);
 
 -- One order of columns for every SELECT of a whole task: task/columns.h repeats it.
 CREATE VIEW task_row AS
-SELECT task_id, user_id, idempotency_key, idempotency_kind, request_hash, prompt, negative_prompt, engine, model,
+SELECT task_id, user_id, idempotency_key, idempotency_kind, request_hash, params_hash, prompt, negative_prompt, engine, model,
        width, height, frames, fps, steps, seed, seed_given, guidance_scale, flow_shift, options,
        status, version, priority, queue_name, rank, worker_id, attempt, epoch,
        created_at, updated_at, queued_at, queue_clock_at, not_before, started_at, finished_at, run_at, input_at,

@@ -26,8 +26,11 @@ SELECT * FROM task_row WHERE task_id = :task_id
 -- read: task_by_key
 SELECT * FROM task_row WHERE user_id = :user_id AND idempotency_key = :idempotency_key
 
+-- write: task_release_key
+UPDATE task SET idempotency_key = idempotency_key || '~' || task_id WHERE task_id = :task_id
+
 -- write: task_insert
-INSERT INTO task(task_id, user_id, idempotency_key, idempotency_kind, request_hash, prompt, negative_prompt, engine, model,
+INSERT INTO task(task_id, user_id, idempotency_key, idempotency_kind, request_hash, params_hash, prompt, negative_prompt, engine, model,
     width, height, frames, fps, steps, seed, seed_given, guidance_scale, flow_shift, options,
     status, version, priority, queue_name, rank, worker_id, attempt, epoch,
     created_at, updated_at, queued_at, queue_clock_at, not_before, started_at, finished_at, run_at, input_at,
@@ -35,14 +38,14 @@ INSERT INTO task(task_id, user_id, idempotency_key, idempotency_kind, request_ha
     cancel_mode, error_code, error_msg, dismissed_at,
     video_file, video_bytes, video_sha256, video_width, video_height, video_frames, video_fps,
     callback_url, callback_secret, callback_events, callback_status, callback_retry, reused_from, label, metadata)
-VALUES (:task_id, :user_id, :idempotency_key, :idempotency_kind, :request_hash, :prompt, :negative_prompt, :engine, :model,
+VALUES (:task_id, :user_id, :idempotency_key, :idempotency_kind, :request_hash, :params_hash, :prompt, :negative_prompt, :engine, :model,
     :width, :height, :frames, :fps, :steps, :seed, :seed_given, :guidance_scale, :flow_shift, :options,
     'CREATED', :version, :priority, :queue_name, 0, NULL, 0, 0,
     :created_at, :created_at, 0, 0, 0, 0, 0, :run_at, :input_at,
     :max_retries, :queue_timeout_s, :run_timeout_s, 0, 0, 0, 0, 1,
     NULL, NULL, NULL, 0,
     NULL, 0, NULL, 0, 0, 0, 0,
-    :callback_url, :callback_secret, :callback_events, NULL, 0, 0, :label, :metadata)
+    :callback_url, :callback_secret, :callback_events, :callback_status, 0, 0, :label, :metadata)
 
 -- The one UPDATE that changes a task's state (task/move.c).
 -- write: task_move
@@ -85,10 +88,13 @@ ORDER BY t.rank, t.task_id LIMIT 1
 SELECT count(*), coalesce(sum(crash_count > 0), 0) FROM task WHERE status = 'PROCESSING'
 
 -- read: orphans
-SELECT task_id FROM task WHERE status = 'PROCESSING' AND epoch <> :epoch ORDER BY task_id
+SELECT task_id FROM task WHERE status = 'PROCESSING' AND epoch <> :epoch ORDER BY task_id LIMIT 1
 
--- read: due_inputs
-SELECT task_id FROM task WHERE status = 'CREATED' AND input_at <= :now ORDER BY input_at LIMIT 100
+-- read: waiting_count
+SELECT (SELECT count(*) FROM task WHERE status = 'CREATED') + (SELECT count(*) FROM task WHERE status = 'QUEUED')
+
+-- read: due_input
+SELECT task_id FROM task WHERE status = 'CREATED' AND input_at <= :now ORDER BY input_at LIMIT 1
 
 -- read: next_input
 SELECT min(input_at) FROM task WHERE status = 'CREATED'
@@ -122,17 +128,39 @@ WHERE task_id = :task_id AND round = :round AND callback_status IS NOT NULL
 INSERT INTO outbox(task_id, round, webhook_id, event_type, url, host, secret, body, status, max_tries, next_at, created_at)
 VALUES (:task_id, :round, :webhook_id, :event_type, :url, :host, :secret, :body, 'PENDING', :max_tries, :now, :now)
 
+-- Lists: per wanted status at most :limit rows from an index, then the best :limit of them: bounded whatever the
+-- table holds. :statuses is a bit mask in the order of enum task_status.
 -- read: task_list_desc
-SELECT * FROM task_row WHERE (:user_id IS NULL OR user_id = :user_id) AND task_id < :after
-    AND (:statuses = 0 OR (:statuses & CASE status WHEN 'CREATED' THEN 1 WHEN 'QUEUED' THEN 2 WHEN 'PROCESSING' THEN 4
-        WHEN 'SUCCEEDED' THEN 8 WHEN 'FAILED' THEN 16 WHEN 'TIMEOUT' THEN 32 ELSE 64 END))
-ORDER BY task_id DESC LIMIT :limit
+WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
+    ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
+SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
+    (SELECT task_id FROM task WHERE status = w.status AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
+WHERE w.bit & :statuses
+ORDER BY r.task_id DESC LIMIT :limit
 
 -- read: task_list_asc
-SELECT * FROM task_row WHERE (:user_id IS NULL OR user_id = :user_id) AND task_id > :after
-    AND (:statuses = 0 OR (:statuses & CASE status WHEN 'CREATED' THEN 1 WHEN 'QUEUED' THEN 2 WHEN 'PROCESSING' THEN 4
-        WHEN 'SUCCEEDED' THEN 8 WHEN 'FAILED' THEN 16 WHEN 'TIMEOUT' THEN 32 ELSE 64 END))
-ORDER BY task_id LIMIT :limit
+WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
+    ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
+SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
+    (SELECT task_id FROM task WHERE status = w.status AND task_id > :after ORDER BY task_id LIMIT :limit)
+WHERE w.bit & :statuses
+ORDER BY r.task_id LIMIT :limit
+
+-- read: task_list_user_desc
+WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
+    ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
+SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
+    (SELECT task_id FROM task WHERE user_id = :user_id AND status = w.status AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
+WHERE w.bit & :statuses
+ORDER BY r.task_id DESC LIMIT :limit
+
+-- read: task_list_user_asc
+WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
+    ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
+SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
+    (SELECT task_id FROM task WHERE user_id = :user_id AND status = w.status AND task_id > :after ORDER BY task_id LIMIT :limit)
+WHERE w.bit & :statuses
+ORDER BY r.task_id LIMIT :limit
 
 -- read: history_asc
 SELECT seq, task_id, timestamp, from_status, to_status, attempt, worker_id, reason

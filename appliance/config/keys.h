@@ -31,6 +31,8 @@
       "extra Host names, comma separated; loopback names and the listen address always pass (DNS rebinding)")     \
     X(HTTP_DRAIN_MS, "http.drain_ms", INT, "20000", 0, 120000, "ms",                                              \
       "how long a stop waits for requests in flight")                                                             \
+    X(HTTP_PUBLIC_URL, "http.public_url", TEXT, "", 0, 1024, "url",                                               \
+      "what callbacks and links begin with when a front proxy stands before reeld; empty = http://<listen>")      \
     X(AUTH_SESSION_HOURS, "auth.session_hours", INT, "720", 1, 87600, "h", "life of a browser session cookie")    \
     X(AUTH_LINK_MINUTES, "auth.link_minutes", INT, "60", 1, 1440, "min", "life of a sign-in link")                \
     /* store */                                                                                                   \
@@ -46,6 +48,10 @@
     X(PROMPT_BYTES, "task.prompt_bytes", INT, "32768", 16, 131072, "bytes", "longest prompt, in UTF-8 bytes")     \
     X(TASK_METADATA_BYTES, "task.metadata_bytes", INT, "8192", 0, 65536, "bytes",                                 \
       "largest metadata object; it travels in every callback, which stays under 20 kB")                           \
+    X(TASK_DERIVE_KEYS, "task.derive_keys", BOOL, "on", 0, 0, "on|off",                                           \
+      "a submit without an idempotency key gets one from its prompt and parameters, so a blind retry is caught")  \
+    X(TASK_DERIVED_MS, "task.derived_ms", INT, "60000", 0, 31536000000, "ms",                                     \
+      "how long after its success a task still answers for a derived key (for good when the seed was named)")     \
     X(TASK_MAX_RETRIES, "task.max_retries", INT, "2", 0, 100, "retries",                                          \
       "retryable engine errors before FAILED; a task may ask for its own")                                        \
     X(TASK_RETRY_DELAY_MS, "task.retry_delay_ms", INT, "180000", 0, 86400000, "ms",                               \

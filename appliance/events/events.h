@@ -11,7 +11,7 @@ struct hub;
 
 /* One committed event as it travels. `json` is the rendered event object. */
 struct hub_event {
-    int64_t seq;     /* global, only grows */
+    int64_t seq; /* global, only grows */
     int64_t task_id;
     char user_id[64]; /* whose task it is */
     char to_status[16];
@@ -20,10 +20,13 @@ struct hub_event {
 
 /* first_seq: the newest seq already in the database. Returns new; NULL when memory is short. */
 struct hub *hub_new(int64_t first_seq);
+/* Start after seq (before anybody waits or publishes). */
+void hub_set_last(struct hub *hub, int64_t seq);
 void hub_free(struct hub *hub); /* nobody may be waiting */
 
 /* Add an event and wake everybody whom it concerns. Called in seq order by the writer thread after
- * COMMIT. A failed copy of the text empties the ring (readers fall back to SQLite), never the event. */
+ * COMMIT. A failed copy of the text empties the ring (readers fall back to SQLite), never the
+ * event. */
 void hub_publish(struct hub *hub, const struct hub_event *event);
 /* Wake everybody without an event (something became due, progress, shutdown). */
 void hub_ring(struct hub *hub);

@@ -10,10 +10,10 @@ struct pool;
 /* A device's context is unusable: log it and make the process replace itself. Any pool thread. */
 typedef void (*pool_replace_fn)(void *user, const struct rl_err *err);
 
-enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user, struct pool **ret_pool,
-                      struct rl_err *err) RL_NODISCARD;
-/* Asks the runs to hand their tasks back and joins the threads; gives up on threads that do not answer within
- * wait_ms (false: a hung engine; the process must end without waiting for it). */
+enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
+                      struct pool **ret_pool, struct rl_err *err) RL_NODISCARD;
+/* Asks the runs to hand their tasks back and joins the threads; gives up on threads that do not
+ * answer within wait_ms (false: a hung engine; the process must end without waiting for it). */
 bool pool_stop(struct pool *pool, int64_t wait_ms);
 
 struct pool_worker_info {

@@ -1,5 +1,6 @@
-/* SQLite behind one wrapper: one writer thread with group commit, a few read-only connections, named
- * statements. The only user of <sqlite3.h>. SQL lives in schema/; names become enum store_sql. */
+/* SQLite behind one wrapper: one writer thread with group commit, a few read-only connections,
+ * named statements. The only user of <sqlite3.h>. SQL lives in schema/; names become enum
+ * store_sql. */
 #ifndef RL_STORE_STORE_H
 #define RL_STORE_STORE_H
 
@@ -15,9 +16,9 @@ struct store_stmt; /* a prepared statement, borrowed from its connection */
  * log, and end the process. */
 typedef void (*store_fatal_fn)(void *user, const struct rl_err *err);
 
-/* Open (create, migrate) state_dir/reeld.db: takes the folder's lock, refuses network file systems, starts
- * the writer. Durably takes the next epoch.
- * errors: RL_LOCKED (another instance), RL_STORE_ERROR, RL_IO_ERROR, RL_DISK_FULL */
+/* Open (create, migrate) state_dir/reeld.db: takes the folder's lock, refuses network file systems,
+ * starts the writer. Durably takes the next epoch. errors: RL_LOCKED (another instance),
+ * RL_STORE_ERROR, RL_IO_ERROR, RL_DISK_FULL */
 enum rl_rc store_open(const struct config *cfg, store_fatal_fn fatal, void *user,
                       struct store **ret_store, struct rl_err *err) RL_NODISCARD;
 /* Finishes queued writes, checkpoints, closes. */
@@ -28,19 +29,21 @@ int64_t store_epoch(const struct store *store);
 bool store_rebooted(const struct store *store);
 
 /* A unit of work. May run more than once (after a lost transaction): it must set its outputs anew
- * each time, and free what an earlier run left there. Not RL_OK: its changes are rolled back, nobody else's. */
+ * each time, and free what an earlier run left there. Not RL_OK: its changes are rolled back,
+ * nobody else's. */
 typedef enum rl_rc (*store_fn)(struct store_conn *conn, void *arg, struct rl_err *err);
 
 enum store_class {
     STORE_NORMAL, /* refused with RL_DISK_FULL while the disk is full */
     STORE_URGENT  /* terminal states and deliveries: may use the ballast */
 };
-/* Run fn on the writer thread inside the next group's transaction; returns after its COMMIT (synchronous=FULL).
- * errors: fn's own, RL_UNAVAILABLE (queue full, closing), RL_DISK_FULL, RL_STORE_ERROR, RL_NO_MEMORY.
- * thread: any but the writer's own. */
+/* Run fn on the writer thread inside the next group's transaction; returns after its COMMIT
+ * (synchronous=FULL). errors: fn's own, RL_UNAVAILABLE (queue full, closing), RL_DISK_FULL,
+ * RL_STORE_ERROR, RL_NO_MEMORY. thread: any but the writer's own. */
 enum rl_rc store_write(struct store *store, enum store_class class, store_fn fn, void *arg,
                        struct rl_err *err) RL_NODISCARD;
-/* Run fn in a read transaction on a pooled read-only connection. Keep it short: no waiting inside. */
+/* Run fn in a read transaction on a pooled read-only connection. Keep it short: no waiting inside.
+ */
 enum rl_rc store_read(struct store *store, store_fn fn, void *arg, struct rl_err *err) RL_NODISCARD;
 
 /* Inside a write: call hook(ctx, arg) on the writer thread right after COMMIT, in order. Takes arg
@@ -48,17 +51,21 @@ enum rl_rc store_read(struct store *store, store_fn fn, void *arg, struct rl_err
 enum rl_rc store_on_commit(struct store_conn *conn, void (*hook)(void *ctx, void *arg), void *ctx,
                            void *arg, struct rl_err *err) RL_NODISCARD;
 
-/* Statements. Bind by name (":task_id"); a missing name or a bind error is reported by the next step. */
+/* Statements. Bind by name (":task_id"); a missing name or a bind error is reported by the next
+ * step. */
 struct store_stmt *store_stmt(struct store_conn *conn, enum store_sql sql); /* reset and unbound */
 void store_bind_int(struct store_stmt *stmt, const char *name, int64_t value);
 void store_bind_real(struct store_stmt *stmt, const char *name, double value);
-void store_bind_text(struct store_stmt *stmt, const char *name, const char *text); /* NULL binds null; borrowed until reset */
+void store_bind_text(struct store_stmt *stmt, const char *name,
+                     const char *text); /* NULL binds null; borrowed until reset */
 void store_bind_blob(struct store_stmt *stmt, const char *name, const void *bytes, size_t len);
 /* ret_row: true = a row is there, false = done. Resets on done and on error. */
 enum rl_rc store_step(struct store_stmt *stmt, bool *ret_row, struct rl_err *err) RL_NODISCARD;
 /* Step to the end, reset. ret_changes (may be NULL): rows changed. */
-enum rl_rc store_run(struct store_stmt *stmt, int64_t *ret_changes, struct rl_err *err) RL_NODISCARD;
-/* One integer from the first column of the first row; fallback without a row or for NULL. Resets. */
+enum rl_rc store_run(struct store_stmt *stmt, int64_t *ret_changes, struct rl_err *err)
+    RL_NODISCARD;
+/* One integer from the first column of the first row; fallback without a row or for NULL. Resets.
+ */
 enum rl_rc store_int(struct store_stmt *stmt, int64_t fallback, int64_t *ret_value,
                      struct rl_err *err) RL_NODISCARD;
 void store_reset(struct store_stmt *stmt); /* NULL allowed */
@@ -71,7 +78,8 @@ static inline void store_reset_ptr(struct store_stmt **stmt)
 bool store_col_null(struct store_stmt *stmt, int col);
 int64_t store_col_int(struct store_stmt *stmt, int col); /* 0 for NULL */
 double store_col_real(struct store_stmt *stmt, int col);
-const char *store_col_text(struct store_stmt *stmt, int col); /* borrowed until step/reset; NULL for NULL */
+const char *store_col_text(struct store_stmt *stmt,
+                           int col); /* borrowed until step/reset; NULL for NULL */
 const void *store_col_blob(struct store_stmt *stmt, int col, size_t *ret_len);
 const char *store_col_name(struct store_stmt *stmt, int col);
 int store_col_count(struct store_stmt *stmt);
@@ -82,24 +90,28 @@ int64_t store_last_rowid(struct store_conn *conn);
 
 /* Health and figures; any thread. */
 struct store_stats {
-    bool disk_full;        /* writes of class NORMAL are refused */
-    int64_t queue;         /* writes waiting */
-    int64_t stalled_ms;    /* age of the oldest unfinished group, 0 = none */
-    int64_t commits, ops;  /* since start: groups and writes in them */
+    bool disk_full;       /* writes of class NORMAL are refused */
+    int64_t queue;        /* writes waiting */
+    int64_t stalled_ms;   /* age of the oldest unfinished group, 0 = none */
+    int64_t commits, ops; /* since start: groups and writes in them */
     int64_t commit_us_total, commit_us_max;
     int64_t wal_bytes;
 };
 void store_stats(struct store *store, struct store_stats *ret_stats);
-/* Refuse new work early: RL_DISK_FULL when free space is below store.min_free_bytes or writes are refused. */
+/* Refuse new work early: RL_DISK_FULL when free space is below store.min_free_bytes or writes are
+ * refused. */
 enum rl_rc store_admit(struct store *store, struct rl_err *err) RL_NODISCARD;
 
 /* A consistent copy of the database at path (must not exist), fsynced. Blocking; any thread. */
 enum rl_rc store_backup(struct store *store, const char *path, struct rl_err *err) RL_NODISCARD;
 
-/* For doctor, without a running store: integrity check of a database file opened read-only. "ok" or the
- * first complaint into text[size]. */
-enum rl_rc store_check_file(const char *path, char *text, size_t size, struct rl_err *err) RL_NODISCARD;
-/* For doctor: durable commits per second of this folder's disk, one writer, in a scratch database. */
-enum rl_rc store_measure(const char *dir, int64_t for_ms, double *ret_per_s, struct rl_err *err) RL_NODISCARD;
+/* For doctor, without a running store: integrity check of a database file opened read-only. "ok" or
+ * the first complaint into text[size]. */
+enum rl_rc store_check_file(const char *path, char *text, size_t size, struct rl_err *err)
+    RL_NODISCARD;
+/* For doctor: durable commits per second of this folder's disk, one writer, in a scratch database.
+ */
+enum rl_rc store_measure(const char *dir, int64_t for_ms, double *ret_per_s, struct rl_err *err)
+    RL_NODISCARD;
 
 #endif

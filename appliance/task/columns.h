@@ -1,12 +1,13 @@
 /* The columns of a task row, in the order of every SELECT that reads one (schema/statements.sql,
- * checked against it by a unit test). X(TYPE, name): INT -> int64_t, REAL -> double, TEXT -> char *. */
+ * checked against it by a unit test). X(TYPE, name): INT -> int64_t, REAL -> double, TEXT -> char
+ * *. */
 #ifndef RL_TASK_COLUMNS_H
 #define RL_TASK_COLUMNS_H
 
 /* clang-format off */
 #define TASK_COLUMNS(X)                                                                            \
     X(INT, task_id) X(TEXT, user_id) X(TEXT, idempotency_key) X(TEXT, idempotency_kind)            \
-    X(TEXT, request_hash) X(TEXT, prompt) X(TEXT, negative_prompt) X(TEXT, engine) X(TEXT, model)  \
+    X(TEXT, request_hash) X(TEXT, params_hash) X(TEXT, prompt) X(TEXT, negative_prompt) X(TEXT, engine) X(TEXT, model)  \
     X(INT, width) X(INT, height) X(INT, frames) X(INT, fps) X(INT, steps) X(INT, seed)             \
     X(INT, seed_given) X(REAL, guidance_scale) X(REAL, flow_shift) X(TEXT, options)                \
     X(TEXT, status) X(INT, version) X(INT, priority) X(TEXT, queue_name) X(INT, rank)              \

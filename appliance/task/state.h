@@ -1,10 +1,12 @@
-/* The seven states and the one transition table. The SQL trigger repeats it; a test compares them. */
+/* The seven states and the one transition table. The SQL trigger repeats it; a test compares them.
+ */
 #ifndef RL_TASK_STATE_H
 #define RL_TASK_STATE_H
 
 #include "base/rl.h"
 
-#define TASK_STATES(X) X(CREATED) X(QUEUED) X(PROCESSING) X(SUCCEEDED) X(FAILED) X(TIMEOUT) X(CANCELED)
+#define TASK_STATES(X)                                                                             \
+    X(CREATED) X(QUEUED) X(PROCESSING) X(SUCCEEDED) X(FAILED) X(TIMEOUT) X(CANCELED)
 
 enum task_status {
 #define TASK_STATE_ENUM(name) TASK_##name,

@@ -1,5 +1,5 @@
-/* The rules of a task: submit, move, claim, finish, cancel, query, and its JSON faces. Everything that
- * changes a task's state goes through task_move (task/move.c). */
+/* The rules of a task: submit, move, claim, finish, cancel, query, and its JSON faces. Everything
+ * that changes a task's state goes through task_move (task/move.c). */
 #ifndef RL_TASK_TASK_H
 #define RL_TASK_TASK_H
 
@@ -21,9 +21,9 @@ struct tasks; /* the module's context: shared, thread-safe */
 
 /* A task row in memory; owns its strings. */
 struct task {
-#define TASK_FIELD_INT(name)  int64_t name;
-#define TASK_FIELD_REAL(name) double name;
-#define TASK_FIELD_TEXT(name) char *name;
+#define TASK_FIELD_INT(name)   int64_t name;
+#define TASK_FIELD_REAL(name)  double name;
+#define TASK_FIELD_TEXT(name)  char *name;
 #define TASK_FIELD(type, name) TASK_FIELD_##type(name)
     TASK_COLUMNS(TASK_FIELD)
 #undef TASK_FIELD
@@ -43,9 +43,9 @@ struct caller {
     bool owner;     /* sees and steers everybody's tasks */
 };
 
-/* Opens the rules over an open store: takes the last ids, moves orphans of older epochs (start-up sweep),
- * makes the owner's key and callback secret on the first run (ret_first_run).
- * Nothing may be listening yet. */
+/* Opens the rules over an open store: takes the last ids, moves orphans of older epochs (start-up
+ * sweep), makes the owner's key and callback secret on the first run (ret_first_run). Nothing may
+ * be listening yet. */
 enum rl_rc tasks_open(const struct config *cfg, struct store *store, struct hub *hub,
                       const struct engines *engines, struct tasks **ret_tasks, bool *ret_first_run,
                       struct rl_err *err) RL_NODISCARD;
@@ -57,30 +57,34 @@ struct submit_reply {
     bool replayed;     /* an existing task answered for its idempotency key */
 };
 /* body: the JSON text of POST /api/v1/tasks. idempotency_key: the header's value or NULL.
- * errors: RL_MALFORMED_JSON, RL_INVALID_FIELD, RL_IDEMPOTENCY_KEY_REUSED, RL_TOO_MANY_PENDING_TASKS, RL_QUEUE_FULL,
- * RL_DISK_FULL, RL_UNAVAILABLE. On RL_OK the task is durable. */
-enum rl_rc task_submit(struct tasks *tasks, const struct caller *caller, const char *body, size_t len,
-                       const char *idempotency_key, struct submit_reply *ret_reply,
+ * errors: RL_MALFORMED_JSON, RL_INVALID_FIELD, RL_IDEMPOTENCY_KEY_REUSED,
+ * RL_TOO_MANY_PENDING_TASKS, RL_QUEUE_FULL, RL_DISK_FULL, RL_UNAVAILABLE. On RL_OK the task is
+ * durable. */
+enum rl_rc task_submit(struct tasks *tasks, const struct caller *caller, const char *body,
+                       size_t len, const char *idempotency_key, struct submit_reply *ret_reply,
                        struct rl_err *err) RL_NODISCARD;
 
 /* ---- query (query.c) ---- */
-/* RL_NOT_FOUND for no such task or another user's; RL_TASK_EXPIRED when it was purged. Returns new. */
+/* RL_NOT_FOUND for no such task or another user's; RL_TASK_EXPIRED when it was purged. Returns new.
+ */
 enum rl_rc task_get(struct tasks *tasks, const struct caller *caller, int64_t task_id,
                     struct task **ret_task, struct rl_err *err) RL_NODISCARD;
 /* Decimal text of exactly one positive 63-bit number without sign or leading zero. */
 bool task_id_parse(const char *text, size_t len, int64_t *ret_id);
 
 struct page_query {
-    unsigned statuses;  /* bit mask 1u << enum task_status; 0 = any */
-    int limit;          /* 1..200 */
-    int64_t after;      /* cursor: the last id (seq) of the page before; 0 = from the start */
+    unsigned statuses; /* bit mask 1u << enum task_status; 0 = any */
+    int limit;         /* 1..200 */
+    int64_t after;     /* cursor: the last id (seq) of the page before; 0 = from the start */
     bool ascending;
 };
 /* Append {"data": [...], "next": "…" | null}. */
-enum rl_rc task_list(struct tasks *tasks, const struct caller *caller, const struct page_query *page,
-                     struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+enum rl_rc task_list(struct tasks *tasks, const struct caller *caller,
+                     const struct page_query *page, struct rl_buf *out, struct rl_err *err)
+    RL_NODISCARD;
 enum rl_rc task_history(struct tasks *tasks, const struct caller *caller, int64_t task_id,
-                        const struct page_query *page, struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+                        const struct page_query *page, struct rl_buf *out, struct rl_err *err)
+    RL_NODISCARD;
 
 /* Path of the result (poster: its JPEG) into path[size]; RL_VIDEO_NOT_READY when there is none. */
 enum rl_rc task_video_path(struct tasks *tasks, const struct task *task, bool poster, char *path,
@@ -97,15 +101,16 @@ enum cancel_mode { CANCEL_SOFT, CANCEL_HARD };
 /* ret_task: the task afterwards (returns new); its status tells 200 (CANCELED) from 202 (stopping).
  * errors: RL_NOT_FOUND, RL_TASK_FINISHED. Idempotent. */
 enum rl_rc task_cancel(struct tasks *tasks, const struct caller *caller, int64_t task_id,
-                       enum cancel_mode mode, struct task **ret_task, struct rl_err *err) RL_NODISCARD;
+                       enum cancel_mode mode, struct task **ret_task, struct rl_err *err)
+    RL_NODISCARD;
 
 /* ---- keys (keys.c) ---- */
 /* RL_UNAUTHORIZED when the key is unknown or revoked. Answers from memory after the first use. */
 enum rl_rc key_authenticate(struct tasks *tasks, const char *key, struct caller *ret_caller,
                             struct rl_err *err) RL_NODISCARD;
 /* user: 1..63 of [A-Za-z0-9._@-]. ret_key[64]: the new key, shown once. */
-enum rl_rc key_add(struct tasks *tasks, const char *user, const char *label, bool owner, char *ret_key,
-                   int64_t *ret_key_id, struct rl_err *err) RL_NODISCARD;
+enum rl_rc key_add(struct tasks *tasks, const char *user, const char *label, bool owner,
+                   char *ret_key, int64_t *ret_key_id, struct rl_err *err) RL_NODISCARD;
 enum rl_rc key_revoke(struct tasks *tasks, int64_t key_id, struct rl_err *err) RL_NODISCARD;
 /* {"data": [{key_id, user_id, role, label, hint, created_at, revoked_at}], "next": null} */
 enum rl_rc key_list(struct tasks *tasks, struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
@@ -114,17 +119,18 @@ enum rl_rc key_callback_secret(struct tasks *tasks, const char *user_id, char *s
                                struct rl_err *err) RL_NODISCARD;
 #define KEY_TEXT 64 /* room for "rk_" + 43 characters */
 
-/* Sign-in links and sessions: stateless tokens "<purpose>.<key_id>.<expires_s>.<mac>", void when the key is revoked.
- * purpose: "link" (short-lived, in a URL) or "session" (the cookie). */
+/* Sign-in links and sessions: stateless tokens "<purpose>.<key_id>.<expires_s>.<mac>", void when
+ * the key is revoked. purpose: "link" (short-lived, in a URL) or "session" (the cookie). */
 #define KEY_TOKEN 192
 enum rl_rc key_token(struct tasks *tasks, const char *purpose, int64_t key_id, int64_t expires_ms,
                      char *token, struct rl_err *err) RL_NODISCARD;
 enum rl_rc key_token_check(struct tasks *tasks, const char *purpose, const char *token,
-                           struct caller *ret_caller, int64_t *ret_expires_ms,
-                           struct rl_err *err) RL_NODISCARD;
+                           struct caller *ret_caller, int64_t *ret_expires_ms, struct rl_err *err)
+    RL_NODISCARD;
 
 /* ---- runs: what the pool calls (claim.c, finish.c) ---- */
-struct run; /* one claimed attempt: the fence (task_id, attempt, epoch), the live figures and the stop flag */
+struct run; /* one claimed attempt: the fence (task_id, attempt, epoch), the live figures and the
+               stop flag */
 
 /* Claim the head of the queue for this worker; *ret_run NULL when nothing may run now.
  * The row says PROCESSING, durably, before this returns. */
@@ -140,7 +146,8 @@ enum run_stop run_should_stop(const struct run *run); /* an atomic */
 /* true once the run's claim is void (soft-cancelled): its result is kept, not announced. */
 
 /* Where the run writes: results/<task_id>-<attempt>.mp4 (.part while writing) and .jpg. */
-void run_paths(const struct run *run, char *part, char *final, char *poster_part, char *poster, size_t size);
+void run_paths(const struct run *run, char *part, char *final, char *poster_part, char *poster,
+               size_t size);
 
 struct run_result {
     const char *file; /* name inside results/ */
@@ -148,11 +155,12 @@ struct run_result {
     char sha256[65];
     int width, height, frames, fps;
 };
-/* The file is in place: PROCESSING → SUCCEEDED. RL_STALE: the run lost its claim; the caller removes the file.
- * A soft-cancelled run keeps its file in the row and answers RL_OK. */
-enum rl_rc run_succeed(struct run *run, const struct run_result *result, struct rl_err *err) RL_NODISCARD;
-/* The run ended with `why`: by its code and `retryable` the task goes QUEUED (delayed), FAILED, or CANCELED
- * (why->code RL_CANCELED after a cancel); drain: QUEUED without spending the attempt. */
+/* The file is in place: PROCESSING → SUCCEEDED. RL_STALE: the run lost its claim; the caller
+ * removes the file. A soft-cancelled run keeps its file in the row and answers RL_OK. */
+enum rl_rc run_succeed(struct run *run, const struct run_result *result, struct rl_err *err)
+    RL_NODISCARD;
+/* The run ended with `why`: by its code and `retryable` the task goes QUEUED (delayed), FAILED, or
+ * CANCELED (why->code RL_CANCELED after a cancel); drain: QUEUED without spending the attempt. */
 enum rl_rc run_fail(struct run *run, const struct rl_err *why, struct rl_err *err) RL_NODISCARD;
 
 /* Ask every run to hand its task back (stop of the process). */
@@ -164,9 +172,11 @@ enum rl_rc schedule_start(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
 void schedule_stop(struct tasks *tasks);
 
 /* ---- for the outbox (inside its writes) ---- */
-/* callback_status and callback_retry of the task that a duty belongs to (only if the round is current). */
+/* callback_status and callback_retry of the task that a duty belongs to (only if the round is
+ * current). */
 enum rl_rc task_callback_result(struct store_conn *conn, int64_t task_id, int64_t round,
-                                const char *callback_status, int64_t tries, struct rl_err *err) RL_NODISCARD;
+                                const char *callback_status, int64_t tries, struct rl_err *err)
+    RL_NODISCARD;
 
 const struct config *tasks_config(const struct tasks *tasks);
 struct store *tasks_store(const struct tasks *tasks);

@@ -1,0 +1,156 @@
+/* One thread per device: it waits at the doorbell, claims the head of the queue, loads the engine
+ * if another is loaded, generates, and finishes. A thread owns its device's context for life.
+ * Invariant: a slot is free only when its thread has returned from the run. */
+#include "pool/pool.h"
+
+#include "pool/generate.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "events/events.h"
+#include "store/store.h"
+#include "task/task.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define DEVICES_MAX  64
+#define IDLE_WAIT_MS 60000 /* a lost ring costs at most this; the doorbell is what wakes */
+#define TROUBLE_MS   1000  /* after a failed claim (disk full, store down) */
+
+struct worker {
+    struct pool *pool;
+    struct engine_device device;
+    pthread_t thread;
+    bool started;
+    atomic_bool alive;
+    atomic_llong task_id;
+};
+
+struct pool {
+    struct tasks *tasks;
+    pool_replace_fn replace;
+    void *user;
+    atomic_bool stop;
+    size_t count;
+    struct worker workers[DEVICES_MAX];
+};
+
+static void log_failure(const char *event, const struct worker *worker, const struct rl_err *err)
+{
+    char text[300];
+    rl_log(RL_LOG_WARN, event, "worker_id=%s code=%s reason=%s", worker->device.id,
+           rl_code_name(err->code), rl_log_quote(err->reason, text, sizeof text));
+}
+
+static void *worker_main(void *arg)
+{
+    struct worker *worker = arg;
+    struct pool *pool = worker->pool;
+    struct loaded loaded = {.engine = NULL};
+    while (!atomic_load(&pool->stop)) {
+        uint64_t tick = hub_tick(tasks_hub(pool->tasks)); /* before the claim looks */
+        struct run *run = NULL;
+        struct rl_err err;
+        enum rl_rc rc = run_claim(pool->tasks, &worker->device, &run, &err);
+        if (rc != RL_OK) {
+            log_failure("claim_failed", worker, &err);
+            (void)hub_wait(tasks_hub(pool->tasks), NULL, tick, TROUBLE_MS);
+            continue;
+        }
+        if (!run) {
+            (void)hub_wait(tasks_hub(pool->tasks), NULL, tick, IDLE_WAIT_MS);
+            continue;
+        }
+        atomic_store(&worker->task_id, run_task(run)->task_id);
+        rc = generate_run(pool->tasks, &worker->device, &loaded, run, &err);
+        run_free(run);
+        atomic_store(&worker->task_id, 0);
+        if (rc == RL_GPU_ERROR) {
+            pool->replace(pool->user, &err);
+            break;
+        }
+    }
+    generate_unload(&loaded);
+    atomic_store(&worker->alive, false);
+    return NULL;
+}
+
+static enum rl_rc start_workers(struct pool *pool, struct rl_err *err)
+{
+    for (size_t i = 0; i < pool->count; i++) {
+        struct worker *worker = &pool->workers[i];
+        worker->pool = pool;
+        atomic_store(&worker->alive, true);
+        int rc = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (rc != 0)
+            return rl_fail(err, RL_NO_MEMORY, "pool thread: %s", strerror(rc));
+        worker->started = true;
+        rl_log(RL_LOG_INFO, "worker_started", "worker_id=%s backend=%s", worker->device.id,
+               worker->device.backend);
+    }
+    return RL_OK;
+}
+
+enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
+                      struct pool **ret_pool, struct rl_err *err)
+{
+    struct engine_device devices[DEVICES_MAX];
+    struct pool *pool = calloc(1, sizeof *pool);
+    if (!pool)
+        return rl_fail(err, RL_NO_MEMORY, "pool");
+    pool->tasks = tasks;
+    pool->replace = replace;
+    pool->user = user;
+    enum rl_rc rc = engines_devices(tasks_engines(tasks), devices, DEVICES_MAX, &pool->count, err);
+    for (size_t i = 0; rc == RL_OK && i < pool->count; i++)
+        pool->workers[i].device = devices[i];
+    if (rc == RL_OK)
+        rc = start_workers(pool, err);
+    if (rc != RL_OK) {
+        (void)pool_stop(pool, 5000); /* idle threads: they end at once */
+        return rc;
+    }
+    *ret_pool = pool;
+    return RL_OK;
+}
+
+bool pool_stop(struct pool *pool, int64_t wait_ms)
+{
+    if (!pool)
+        return true;
+    bool all = true;
+    atomic_store(&pool->stop, true);
+    runs_drain(pool->tasks);
+    struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);
+    for (size_t i = 0; i < pool->count; i++) {
+        struct worker *worker = &pool->workers[i];
+        if (!worker->started)
+            continue;
+        if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
+            rl_log(RL_LOG_ERROR, "worker_hangs", "worker_id=%s task_id=%lld", worker->device.id,
+                   (long long)atomic_load(&worker->task_id));
+            all = false;
+        }
+    }
+    if (all)
+        free(pool); /* else its threads still use it; the process ends */
+    return all;
+}
+
+size_t pool_workers(struct pool *pool, struct pool_worker_info *workers, size_t room)
+{
+    size_t n = pool->count < room ? pool->count : room;
+    for (size_t i = 0; i < n; i++) {
+        const struct worker *worker = &pool->workers[i];
+        workers[i] = (struct pool_worker_info){
+            .task_id = atomic_load(&((struct worker *)(uintptr_t)worker)->task_id),
+            .alive = atomic_load(&((struct worker *)(uintptr_t)worker)->alive)};
+        (void)rl_copy_str(workers[i].worker_id, sizeof workers[i].worker_id, worker->device.id);
+        (void)rl_copy_str(workers[i].device, sizeof workers[i].device, worker->device.name);
+    }
+    return n;
+}

@@ -1,0 +1,391 @@
+/* task_move: every change of a task's state, with its history row, its callback duty and what the
+ * change means for the other fields, in the writer's transaction; the doorbell and the log line
+ * follow the COMMIT. Runs on the writer thread only. */
+#include "task/internal.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+#include "events/events.h"
+#include "net/net.h"
+
+#include <string.h>
+
+/* What travels from the transaction to the doorbell; one malloc. */
+struct announcement {
+    int64_t seq, task_id, timestamp, attempt, since, due;
+    int waiting_change;
+    char user_id[64], from[16], to[16], worker_id[32], reason[128];
+};
+
+static void announce(void *ctx, void *arg)
+{
+    struct tasks *tasks = ctx;
+    const struct announcement *a = arg;
+    const char *from = a->from[0] ? a->from : NULL, *worker = a->worker_id[0] ? a->worker_id : NULL;
+    char text[1024];
+    struct rl_buf buf;
+    struct rl_jw w;
+    rl_buf_init(&buf, sizeof text);
+    rl_jw_init(&w, &buf, false);
+    task_event_json(&w, a->seq, a->task_id, a->timestamp, from, a->to, a->attempt, worker,
+                    a->reason[0] ? a->reason : NULL);
+    struct hub_event event = {
+        .seq = a->seq, .task_id = a->task_id, .json = buf.failed ? "" : buf.data};
+    (void)rl_copy_str(event.user_id, sizeof event.user_id, a->user_id);
+    (void)rl_copy_str(event.to_status, sizeof event.to_status, a->to);
+    atomic_fetch_add(&tasks->waiting, a->waiting_change);
+    hub_publish(tasks->hub, &event);
+    if (a->due)
+        schedule_hint(tasks, a->due);
+    rl_buf_free(&buf);
+    rl_log(RL_LOG_INFO, "task_moved",
+           "task_id=%lld from=%s status=%s attempt=%lld worker_id=%s after_ms=%lld reason=%s",
+           (long long)a->task_id, from ? from : "-", a->to, (long long)a->attempt,
+           worker ? worker : "-", (long long)a->since, rl_log_quote(a->reason, text, 200));
+}
+
+static int waits(const char *status)
+{
+    return status && (strcmp(status, "CREATED") == 0 || strcmp(status, "QUEUED") == 0);
+}
+
+/* The history row; returns its seq and queues the announcement. */
+static enum rl_rc write_event(struct tasks *tasks, struct store_conn *conn, const struct task *task,
+                              const char *from, const char *to, int64_t now, const char *worker_id,
+                              const char *reason, int64_t *ret_seq, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_EVENT_INSERT);
+    store_bind_int(stmt, ":task_id", task->task_id);
+    store_bind_text(stmt, ":user_id", task->user_id);
+    store_bind_int(stmt, ":timestamp", now);
+    store_bind_text(stmt, ":from_status", from);
+    store_bind_text(stmt, ":to_status", to);
+    store_bind_int(stmt, ":attempt", task->attempt);
+    store_bind_text(stmt, ":worker_id", worker_id);
+    store_bind_text(stmt, ":reason", reason);
+    enum rl_rc rc = store_run(stmt, NULL, err);
+    if (rc != RL_OK)
+        return rc;
+    struct announcement *a = calloc(1, sizeof *a);
+    if (!a)
+        return rl_fail(err, RL_NO_MEMORY, "task event");
+    a->seq = store_last_rowid(conn);
+    a->task_id = task->task_id;
+    a->timestamp = now;
+    a->attempt = task->attempt;
+    a->since = task->updated_at ? now - task->updated_at : 0;
+    a->due = strcmp(to, "CREATED") == 0  ? task->input_at
+             : strcmp(to, "QUEUED") == 0 ? task->not_before
+                                         : 0;
+    a->waiting_change = waits(to) - waits(from);
+    (void)rl_copy_str(a->user_id, sizeof a->user_id, task->user_id);
+    (void)rl_copy_str(a->from, sizeof a->from, from ? from : "");
+    (void)rl_copy_str(a->to, sizeof a->to, to);
+    (void)rl_copy_str(a->worker_id, sizeof a->worker_id, worker_id ? worker_id : "");
+    (void)snprintf(a->reason, sizeof a->reason, "%s",
+                   reason ? reason : ""); /* cut is fine: the row has it whole */
+    *ret_seq = a->seq;
+    return store_on_commit(conn, announce, tasks, a, err);
+}
+
+/* Snowflake: 41 bits of ms, 10 of node, 12 of sequence; only grows, whatever the clock says. */
+static int64_t next_id(struct tasks *tasks)
+{
+    int64_t node = config_int(tasks->cfg, CFG_NODE_ID);
+    int64_t clock = (rl_wall_ms() << 22) | (node << 12);
+    int64_t next = tasks->last_id + 1;
+    if (((next >> 12) & 0x3ff) != node) /* the sequence ran over, or the node id changed */
+        next = (((next >> 22) + 1) << 22) | (node << 12);
+    tasks->last_id = clock > next ? clock : next;
+    return tasks->last_id;
+}
+
+static void bind_all(struct store_stmt *stmt, const struct task *t)
+{
+#define BIND_INT(name)  store_bind_int(stmt, ":" #name, t->name);
+#define BIND_REAL(name) store_bind_real(stmt, ":" #name, t->name);
+#define BIND_TEXT(name) store_bind_text(stmt, ":" #name, t->name);
+    BIND_INT(task_id)
+    BIND_TEXT(user_id) BIND_TEXT(idempotency_key) BIND_TEXT(idempotency_kind)
+        BIND_TEXT(request_hash) BIND_TEXT(params_hash) BIND_TEXT(prompt) BIND_TEXT(negative_prompt)
+            BIND_TEXT(engine) BIND_TEXT(model) BIND_INT(width) BIND_INT(height) BIND_INT(frames)
+                BIND_INT(fps) BIND_INT(steps) BIND_INT(seed) BIND_INT(seed_given)
+                    BIND_REAL(guidance_scale) BIND_REAL(flow_shift) BIND_TEXT(options)
+                        BIND_INT(version) BIND_INT(priority) BIND_TEXT(queue_name)
+                            BIND_INT(created_at) BIND_INT(run_at) BIND_INT(input_at)
+                                BIND_INT(max_retries) BIND_INT(queue_timeout_s)
+                                    BIND_INT(run_timeout_s) BIND_TEXT(callback_url)
+                                        BIND_TEXT(callback_secret) BIND_TEXT(callback_events)
+                                            BIND_TEXT(callback_status) BIND_TEXT(label)
+                                                BIND_TEXT(metadata)
+}
+
+enum rl_rc task_create(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                       struct rl_err *err)
+{
+    struct store_stmt *queue = store_stmt(conn, SQL_QUEUE_ENSURE);
+    store_bind_text(queue, ":queue_name", task->queue_name);
+    store_bind_int(queue, ":created_at", task->created_at);
+    enum rl_rc rc = store_run(queue, NULL, err);
+    if (rc != RL_OK)
+        return rc;
+    task->task_id = next_id(tasks);
+    task->round = 1;
+    rc = task_set_text(&task->status, "CREATED", err);
+    if (rc == RL_OK)
+        rc = task_set_text(&task->callback_status, task->callback_url ? "PENDING" : NULL, err);
+    if (rc == RL_OK)
+        rc = write_event(tasks, conn, task, NULL, "CREATED", task->created_at, NULL, NULL,
+                         &task->version, err);
+    if (rc != RL_OK)
+        return rc;
+    task->updated_at = task->created_at;
+    struct store_stmt *stmt = store_stmt(conn, SQL_TASK_INSERT);
+    bind_all(stmt, task);
+    return store_run(stmt, NULL, err);
+}
+
+static int64_t max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Tasks of the same user that wait already, as far as fairness asks. */
+static enum rl_rc fair_setback(struct tasks *tasks, struct store_conn *conn,
+                               const struct task *task, int64_t *ret_ms, struct rl_err *err)
+{
+    int64_t step = config_int(tasks->cfg, CFG_QUEUE_FAIR_STEP_MS), waiting = 0;
+    *ret_ms = 0;
+    if (step == 0)
+        return RL_OK;
+    struct store_stmt *stmt = store_stmt(conn, SQL_USER_WAITING);
+    store_bind_text(stmt, ":user_id", task->user_id);
+    enum rl_rc rc = store_int(stmt, 0, &waiting, err);
+    if (rc != RL_OK)
+        return rc;
+    *ret_ms = step * max_i64(0, waiting - 1); /* itself is CREATED by now */
+    return RL_OK;
+}
+
+static enum rl_rc enter_queue(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                              const struct task_move *move, int64_t now, struct rl_err *err)
+{
+    if (move->from == TASK_FAILED || move->from == TASK_TIMEOUT) { /* the next round */
+        task->round++;
+        task->retry_count = task->requeue_count = task->crash_count = 0;
+        task->finished_at = task->dismissed_at = task->callback_retry = 0;
+        enum rl_rc rc = task_set_text(&task->error_code, NULL, err);
+        if (rc == RL_OK)
+            rc = task_set_text(&task->error_msg, NULL, err);
+        if (rc == RL_OK)
+            rc = task_set_text(&task->callback_status, task->callback_url ? "PENDING" : NULL, err);
+        if (rc != RL_OK)
+            return rc;
+    }
+    if (move->from != TASK_PROCESSING && move->from != TASK_QUEUED) {
+        int64_t setback;
+        enum rl_rc rc = fair_setback(tasks, conn, task, &setback, err);
+        if (rc != RL_OK)
+            return rc;
+        task->queued_at = now;
+        task->rank = now - task->priority * config_int(tasks->cfg, CFG_QUEUE_STEP_MS) + setback;
+    }
+    task->retry_count += move->charge == CHARGE_RETRY;
+    task->requeue_count += move->charge == CHARGE_REQUEUE;
+    task->crash_count += move->charge == CHARGE_CRASH;
+    task->attempt -= move->charge == CHARGE_REFUND;
+    task->queue_clock_at = now;
+    task->not_before = move->not_before > now ? move->not_before : 0;
+    task->started_at = task->epoch = 0;
+    return task_set_text(&task->worker_id, NULL, err);
+}
+
+static enum rl_rc enter_terminal(struct task *task, const struct task_move *move, int64_t now,
+                                 struct rl_err *err)
+{
+    task->finished_at = now;
+    task->not_before = 0;
+    task->crash_count += move->charge == CHARGE_CRASH;
+    task->retry_count += move->charge == CHARGE_RETRY;
+    task->requeue_count += move->charge == CHARGE_REQUEUE;
+    enum rl_rc rc = task_set_text(&task->error_code, move->error_code, err);
+    if (rc == RL_OK)
+        rc = task_set_text(&task->error_msg, move->error_msg, err);
+    if (rc == RL_OK && move->to == TASK_CANCELED)
+        rc = task_set_text(&task->cancel_mode, move->cancel_mode, err);
+    if (rc == RL_OK && move->to == TASK_CANCELED)
+        rc = task_set_text(&task->callback_status, NULL, err);
+    if (rc == RL_OK && move->result) {
+        const struct run_result *r = move->result;
+        task->video_bytes = r->bytes;
+        task->video_width = r->width;
+        task->video_height = r->height;
+        task->video_frames = r->frames;
+        task->video_fps = r->fps;
+        task->reused_from = move->reused_from;
+        rc = task_set_text(&task->video_file, r->file, err);
+        if (rc == RL_OK)
+            rc = task_set_text(&task->video_sha256, r->sha256, err);
+    }
+    return rc;
+}
+
+/* What entering a state means for the row. */
+static enum rl_rc enter(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                        const struct task_move *move, int64_t now, struct rl_err *err)
+{
+    switch (move->to) {
+    case TASK_QUEUED:
+        return enter_queue(tasks, conn, task, move, now, err);
+    case TASK_PROCESSING:
+        task->attempt++;
+        task->epoch = move->epoch;
+        task->started_at = now;
+        task->not_before = 0;
+        return task_set_text(&task->worker_id, move->worker_id, err);
+    case TASK_SUCCEEDED:
+    case TASK_FAILED:
+    case TASK_TIMEOUT:
+    case TASK_CANCELED:
+        return enter_terminal(task, move, now, err);
+    case TASK_CREATED:
+    case TASK_STATUS_COUNT:
+        break;
+    }
+    return rl_fail(err, RL_INTERNAL, "no way into this state");
+}
+
+static const char *callback_type(enum task_status status)
+{
+    return status == TASK_SUCCEEDED ? "task.succeeded"
+           : status == TASK_FAILED  ? "task.failed"
+           : status == TASK_TIMEOUT ? "task.timeout"
+                                    : NULL;
+}
+
+/* Is `type` one of the comma-separated events (NULL = all)? */
+static bool wanted(const char *events, const char *type)
+{
+    size_t len = strlen(type);
+    for (const char *at = events; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (strncmp(at, type, len) == 0 && (at[len] == ',' || at[len] == '\0'))
+            return true;
+        if (!*at)
+            break;
+    }
+    return !events;
+}
+
+static enum rl_rc write_duty(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                             const char *type, int64_t now, struct rl_err *err)
+{
+    char id[64], secret[128] = "", host[320];
+    AUTO_FREE char *url = NULL;
+    enum rl_rc rc = net_url_check(task->callback_url, "callback_url", &url, host, sizeof host, err);
+    if (rc == RL_OK && !task->callback_secret)
+        rc = key_secret_in(conn, task->user_id, secret, err);
+    if (rc != RL_OK)
+        return rc;
+    AUTO_FREE char *body = task_callback_body(tasks, task, type, now);
+    if (!body)
+        return rl_fail(err, RL_NO_MEMORY, "callback body");
+    (void)snprintf(id, sizeof id, "evt_%lld_%lld", (long long)task->task_id,
+                   (long long)task->round);
+    struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_INSERT);
+    store_bind_int(stmt, ":task_id", task->task_id);
+    store_bind_int(stmt, ":round", task->round);
+    store_bind_text(stmt, ":webhook_id", id);
+    store_bind_text(stmt, ":event_type", type);
+    store_bind_text(stmt, ":url", url);
+    store_bind_text(stmt, ":host", host);
+    store_bind_text(stmt, ":secret", task->callback_secret ? task->callback_secret : secret);
+    store_bind_blob(stmt, ":body", body, strlen(body));
+    store_bind_int(stmt, ":max_tries", config_int(tasks->cfg, CFG_CALLBACK_TRIES));
+    store_bind_int(stmt, ":now", now);
+    rc = store_run(stmt, NULL, err);
+    rl_wipe(secret, sizeof secret);
+    return rc;
+}
+
+static enum rl_rc write_row(struct store_conn *conn, const struct task *task, const char *from,
+                            struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_TASK_MOVE);
+    const struct task *t = task;
+    BIND_INT(task_id)
+    BIND_INT(version) BIND_INT(rank) BIND_TEXT(worker_id) BIND_INT(attempt) BIND_INT(epoch)
+        BIND_INT(updated_at) BIND_INT(queued_at) BIND_INT(queue_clock_at) BIND_INT(not_before)
+            BIND_INT(started_at) BIND_INT(finished_at) BIND_INT(retry_count) BIND_INT(requeue_count)
+                BIND_INT(crash_count) BIND_INT(best_step) BIND_INT(round) BIND_TEXT(cancel_mode)
+                    BIND_TEXT(error_code) BIND_TEXT(error_msg) BIND_INT(dismissed_at)
+                        BIND_TEXT(video_file) BIND_INT(video_bytes) BIND_TEXT(video_sha256)
+                            BIND_INT(video_width) BIND_INT(video_height) BIND_INT(video_frames)
+                                BIND_INT(video_fps) BIND_TEXT(callback_status)
+                                    BIND_INT(callback_retry) BIND_INT(reused_from)
+                                        store_bind_text(stmt, ":from_status", from);
+    store_bind_text(stmt, ":to_status", task->status);
+    int64_t changed = 0;
+    enum rl_rc rc = store_run(stmt, &changed, err);
+    if (rc == RL_OK && changed != 1)
+        return rl_fail(err, RL_STALE, "the task is not %s any more", from);
+    return rc;
+}
+
+static enum rl_rc check_move(const struct task *task, const struct task_move *move,
+                             struct rl_err *err)
+{
+    const char *from = task_status_name(move->from);
+    if (!task_transition_allowed(move->from, move->to))
+        return rl_fail(err, RL_INTERNAL, "%s to %s is no transition", from,
+                       task_status_name(move->to));
+    if (strcmp(task->status, from) != 0)
+        return rl_fail(err, RL_STALE, "the task is %s, not %s", task->status, from);
+    if (move->fence_epoch &&
+        (task->attempt != move->fence_attempt || task->epoch != move->fence_epoch))
+        return rl_fail(err, RL_STALE, "attempt %lld does not hold the task any more",
+                       (long long)move->fence_attempt);
+    return RL_OK;
+}
+
+enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                     const struct task_move *move, struct rl_err *err)
+{
+    enum rl_rc rc = check_move(task, move, err);
+    if (rc != RL_OK)
+        return rc;
+    int64_t now = max_i64(rl_wall_ms(), task->updated_at); /* a history never runs backwards */
+    const char *from = task_status_name(move->from), *type = callback_type(move->to);
+    AUTO_FREE char *worker =
+        rl_strdup(task->worker_id); /* leaving PROCESSING, the history names who ran it */
+    if (task->worker_id && !worker)
+        return rl_fail(err, RL_NO_MEMORY, "task row");
+    rc = enter(tasks, conn, task, move, now, err);
+    if (rc == RL_OK)
+        rc = task_set_text(&task->status, task_status_name(move->to), err);
+    bool duty = type && task->callback_url && wanted(task->callback_events, type);
+    if (rc == RL_OK && type && task->callback_url)
+        rc = task_set_text(&task->callback_status, duty ? "PENDING" : NULL, err);
+    if (rc == RL_OK)
+        rc = write_event(tasks, conn, task, from, task->status, now,
+                         worker ? worker : task->worker_id, move->reason, &task->version, err);
+    task->updated_at = now;
+    if (rc == RL_OK)
+        rc = write_row(conn, task, from, err);
+    if (rc == RL_OK && duty)
+        rc = write_duty(tasks, conn, task, type, now, err);
+    return rc;
+}
+
+enum rl_rc task_callback_result(struct store_conn *conn, int64_t task_id, int64_t round,
+                                const char *callback_status, int64_t tries, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_TASK_CALLBACK_RESULT);
+    store_bind_int(stmt, ":task_id", task_id);
+    store_bind_int(stmt, ":round", round);
+    store_bind_text(stmt, ":callback_status", callback_status);
+    store_bind_int(stmt, ":callback_retry", tries);
+    return store_run(stmt, NULL, err);
+}

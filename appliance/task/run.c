@@ -1,0 +1,169 @@
+/* Live runs: claiming the head of the queue, the heartbeat figures, the stop flag. A run is made
+ * and freed by one pool thread; other threads see it only under live_lock or through its atomics.
+ */
+#include "task/internal.h"
+
+#include "base/clock.h"
+#include "config/config.h"
+#include "engine/engine.h"
+#include "events/events.h"
+
+#include <string.h>
+
+struct run *run_find_locked(struct tasks *tasks, int64_t task_id, int64_t attempt)
+{
+    struct run *run = tasks->live;
+    while (run && !(run->task->task_id == task_id && (attempt == 0 || run->attempt == attempt)))
+        run = run->next;
+    return run;
+}
+
+struct claim_work {
+    struct tasks *tasks;
+    const struct engine_device *device;
+    struct task *task; /* owned; NULL: nothing may run now */
+};
+
+/* The head of the queue if it may run: a suspect (it took the process down before) runs alone, so
+ * that blame is exact, and waits at the head until everything else is done. */
+static enum rl_rc pick(struct store_conn *conn, int64_t *ret_id, struct rl_err *err)
+{
+    bool row;
+    int64_t running = 0, suspects = 0;
+    *ret_id = 0;
+    struct store_stmt *count = store_stmt(conn, SQL_RUNNING_COUNT);
+    enum rl_rc rc = store_step(count, &row, err);
+    if (rc == RL_OK && row) {
+        running = store_col_int(count, 0);
+        suspects = store_col_int(count, 1);
+    }
+    store_reset(count);
+    if (rc != RL_OK || suspects > 0)
+        return rc;
+    AUTO_STMT struct store_stmt *head = store_stmt(conn, SQL_CLAIM_HEAD);
+    rc = store_step(head, &row, err);
+    if (rc == RL_OK && row && !(store_col_int(head, 1) > 0 && running > 0))
+        *ret_id = store_col_int(head, 0);
+    return rc;
+}
+
+static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct claim_work *work = arg;
+    int64_t id = 0;
+    task_free(work->task);
+    work->task = NULL;
+    enum rl_rc rc = pick(conn, &id, err);
+    if (rc != RL_OK || id == 0)
+        return rc;
+    rc = task_load(conn, id, &work->task, err);
+    if (rc != RL_OK)
+        return rc;
+    struct task_move move = {.from = TASK_QUEUED,
+                             .to = TASK_PROCESSING,
+                             .worker_id = work->device->id,
+                             .epoch = work->tasks->epoch};
+    return task_move(work->tasks, conn, work->task, &move, err);
+}
+
+enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, struct run **ret_run,
+                     struct rl_err *err)
+{
+    struct claim_work work = {tasks, device, NULL};
+    *ret_run = NULL;
+    if (atomic_load(&tasks->draining) || atomic_load(&tasks->waiting) == 0)
+        return RL_OK;
+    struct run *run = calloc(1, sizeof *run); /* before the claim: afterwards nothing may fail */
+    if (!run)
+        return rl_fail(err, RL_NO_MEMORY, "run");
+    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, claim, &work, err);
+    if (rc != RL_OK || !work.task) {
+        task_free(work.task);
+        free(run);
+        return rc;
+    }
+    run->tasks = tasks;
+    run->task = work.task;
+    run->attempt = work.task->attempt;
+    run->epoch = work.task->epoch;
+    (void)rl_copy_str(run->worker_id, sizeof run->worker_id, device->id);
+    run->started_mono_ms = rl_mono_ms();
+    atomic_store(&run->beat_ms, run->started_mono_ms);
+    pthread_mutex_lock(&tasks->live_lock);
+    run->next = tasks->live;
+    tasks->live = run;
+    pthread_mutex_unlock(&tasks->live_lock);
+    if (atomic_load(&tasks->draining))
+        atomic_store(&run->stop, RUN_DRAIN); /* the drain began between the claim and the list */
+    *ret_run = run;
+    return RL_OK;
+}
+
+const struct task *run_task(const struct run *run)
+{
+    return run->task;
+}
+
+void run_free(struct run *run)
+{
+    if (!run)
+        return;
+    pthread_mutex_lock(&run->tasks->live_lock);
+    struct run **at = &run->tasks->live;
+    while (*at && *at != run)
+        at = &(*at)->next;
+    if (*at)
+        *at = run->next;
+    pthread_mutex_unlock(&run->tasks->live_lock);
+    task_free(run->task);
+    free(run);
+}
+
+void run_beat(struct run *run, int phase, int step, int total)
+{
+    int64_t now = rl_mono_ms();
+    if (atomic_load(&run->phase) != phase || atomic_load(&run->denoise_ms) == 0)
+        atomic_store(&run->denoise_ms, now);
+    atomic_store(&run->phase, phase);
+    atomic_store(&run->step, step);
+    atomic_store(&run->total, total);
+    atomic_store(&run->beat_ms, now);
+}
+
+enum run_stop run_should_stop(const struct run *run)
+{
+    return (enum run_stop)atomic_load(&((struct run *)(uintptr_t)run)->stop);
+}
+
+void run_paths(const struct run *run, char *part, char *final, char *poster_part, char *poster,
+               size_t size)
+{
+    const char *dir = config_text(run->tasks->cfg, CFG_STATE_DIR);
+    long long id = (long long)run->task->task_id, attempt = (long long)run->attempt;
+    (void)snprintf(part, size, "%s/results/%lld-%lld.mp4.part", dir, id, attempt);
+    (void)snprintf(final, size, "%s/results/%lld-%lld.mp4", dir, id, attempt);
+    (void)snprintf(poster_part, size, "%s/results/%lld-%lld.jpg.part", dir, id, attempt);
+    (void)snprintf(poster, size, "%s/results/%lld-%lld.jpg", dir, id, attempt);
+}
+
+void runs_drain(struct tasks *tasks)
+{
+    atomic_store(&tasks->draining, true);
+    pthread_mutex_lock(&tasks->live_lock);
+    for (struct run *run = tasks->live; run; run = run->next) {
+        int go = RUN_GO;
+        atomic_compare_exchange_strong(&run->stop, &go, RUN_DRAIN);
+    }
+    pthread_mutex_unlock(&tasks->live_lock);
+    hub_ring(tasks->hub);
+}
+
+int64_t runs_active(struct tasks *tasks)
+{
+    int64_t n = 0;
+    pthread_mutex_lock(&tasks->live_lock);
+    for (struct run *run = tasks->live; run; run = run->next)
+        n++;
+    pthread_mutex_unlock(&tasks->live_lock);
+    return n;
+}

@@ -1,0 +1,134 @@
+/* Submit: parse, then one transaction that finds the task the idempotency key already stands for,
+ * or inserts a new one (CREATED, and QUEUED at once when nothing is to be fetched). Any thread. */
+#include "task/internal.h"
+
+#include "base/clock.h"
+#include "config/config.h"
+
+#include <string.h>
+
+struct submit_work {
+    struct tasks *tasks;
+    struct submit *submit;
+    struct task *existing; /* owned: what the key stands for */
+};
+
+static enum rl_rc find_by_key(struct store_conn *conn, const struct task *task,
+                              struct task **ret_found, struct rl_err *err)
+{
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_TASK_BY_KEY);
+    store_bind_text(stmt, ":user_id", task->user_id);
+    store_bind_text(stmt, ":idempotency_key", task->idempotency_key);
+    bool row;
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc != RL_OK || !row)
+        return rc;
+    return task_read_row(stmt, ret_found, err);
+}
+
+/* Does a task still answer for its derived key? */
+static bool derived_matches(const struct tasks *tasks, const struct task *found)
+{
+    enum task_status status = task_status_of(found);
+    if (!task_status_terminal(status))
+        return true;
+    if (status != TASK_SUCCEEDED)
+        return false;
+    return found->seed_given ||
+           rl_wall_ms() - found->finished_at < config_int(tasks->cfg, CFG_TASK_DERIVED_MS);
+}
+
+/* The key is free again: the old row's becomes <key>~<task_id>. */
+static enum rl_rc release_key(struct store_conn *conn, const struct task *found, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_TASK_RELEASE_KEY);
+    store_bind_int(stmt, ":task_id", found->task_id);
+    return store_run(stmt, NULL, err);
+}
+
+/* *ret_existing: the task that answers, or NULL when a new one may be made. */
+static enum rl_rc resolve_key(struct tasks *tasks, struct store_conn *conn,
+                              const struct submit *submit, struct task **ret_existing,
+                              struct rl_err *err)
+{
+    const struct task *task = submit->task;
+    AUTO_TASK struct task *found = NULL;
+    if (!task->idempotency_key)
+        return RL_OK;
+    enum rl_rc rc = find_by_key(conn, task, &found, err);
+    if (rc != RL_OK || !found)
+        return rc;
+    if (submit->derive) {
+        if (!derived_matches(tasks, found))
+            return release_key(conn, found, err);
+    } else if (strcmp(found->request_hash, task->request_hash) != 0) {
+        return rl_fail_field(err, RL_IDEMPOTENCY_KEY_REUSED, "idempotency_key",
+                             "was used with other content");
+    }
+    *ret_existing = STEAL(found);
+    return RL_OK;
+}
+
+static enum rl_rc check_room(struct tasks *tasks, struct store_conn *conn, const struct task *task,
+                             struct rl_err *err)
+{
+    if (atomic_load(&tasks->waiting) >= config_int(tasks->cfg, CFG_QUEUE_DEPTH))
+        return rl_fail(err, RL_QUEUE_FULL, "the queue is full");
+    int64_t known = 0, count = 0;
+    struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_EXISTS);
+    store_bind_text(stmt, ":queue_name", task->queue_name);
+    enum rl_rc rc = store_int(stmt, 0, &known, err);
+    if (rc == RL_OK && !known)
+        rc = store_int(store_stmt(conn, SQL_QUEUE_COUNT), 0, &count, err);
+    if (rc == RL_OK && !known && count >= config_int(tasks->cfg, CFG_QUEUE_NAMES))
+        return rl_fail_field(err, RL_INVALID_FIELD, "queue_name",
+                             "would be one queue too many (queue.names)");
+    return rc;
+}
+
+static enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct submit_work *work = arg;
+    struct tasks *tasks = work->tasks;
+    struct task *task = work->submit->task;
+    task_free(work->existing);
+    work->existing = NULL;
+    enum rl_rc rc = resolve_key(tasks, conn, work->submit, &work->existing, err);
+    if (rc != RL_OK || work->existing)
+        return rc;
+    rc = check_room(tasks, conn, task, err);
+    if (rc != RL_OK)
+        return rc;
+    int64_t now = rl_wall_ms();
+    task->created_at = now;
+    task->attempt = task->queued_at = task->updated_at = 0;
+    task->input_at = work->submit->input_wait_ms > 0 ? now + work->submit->input_wait_ms : 0;
+    rc = task_create(tasks, conn, task, err);
+    if (rc != RL_OK || task->input_at)
+        return rc;
+    struct task_move move = {.from = TASK_CREATED, .to = TASK_QUEUED, .not_before = task->run_at};
+    return task_move(tasks, conn, task, &move, err);
+}
+
+enum rl_rc task_submit(struct tasks *tasks, const struct caller *caller, const char *body,
+                       size_t len, const char *idempotency_key, struct submit_reply *ret_reply,
+                       struct rl_err *err)
+{
+    struct submit submit;
+    if (atomic_load(&tasks->draining))
+        return rl_fail(err, RL_UNAVAILABLE, "the server is stopping");
+    enum rl_rc rc = submit_parse(tasks, caller, body, len, idempotency_key, &submit, err);
+    if (rc != RL_OK)
+        return rc;
+    struct submit_work work = {tasks, &submit, NULL};
+    rc = store_admit(tasks->store, err);
+    if (rc == RL_OK)
+        rc = store_write(tasks->store, STORE_NORMAL, insert, &work, err);
+    if (rc == RL_OK) {
+        ret_reply->replayed = work.existing != NULL;
+        ret_reply->task = work.existing ? STEAL(work.existing) : STEAL(submit.task);
+    }
+    task_free(work.existing);
+    submit_clear(&submit);
+    return rc;
+}
