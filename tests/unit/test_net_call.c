@@ -11,8 +11,6 @@
 #include "net/net.h"
 #include "net_server.h"
 
-static struct net_server *second; /* where redirects point; must stay unvisited */
-
 /* HTTP dates around now, in the three forms of RFC 9110. */
 static void say_retry_date(int fd, const char *form, int seconds_ahead)
 {
@@ -25,17 +23,6 @@ static void say_retry_date(int fd, const char *form, int seconds_ahead)
     (void)strftime(date, sizeof date, form, &tm);
     (void)snprintf(head, sizeof head,
                    "HTTP/1.1 503 x\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n", date);
-    (void)net_server_say(fd, head);
-}
-
-static void say_redirect(int fd, const char *code)
-{
-    char head[256];
-
-    (void)snprintf(
-        head, sizeof head,
-        "HTTP/1.1 %.3s x\r\nLocation: http://127.0.0.1:%d/next\r\nContent-Length: 0\r\n\r\n", code,
-        second->port);
     (void)net_server_say(fd, head);
 }
 
@@ -89,76 +76,75 @@ static void echo(int fd, const char *request)
     (void)net_server_say(fd, request);
 }
 
-static void serve(struct net_server *s, int fd, const char *request)
+/* Answers that are only text. */
+static const struct {
+    const char *path;
+    const char *answer;
+} FIXED[] = {
+    {"/hello", "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"},
+    {"/error", "HTTP/1.1 500 x\r\nContent-Length: 4\r\n\r\noops"},
+    {"/reset-after", "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"},
+    {"/reset-before", ""},
+    {"/cut", "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello"},
+    {"/drip-body", "HTTP/1.1 200 OK\r\n\r\n"},
+    {"/drip-past-limit", "HTTP/1.1 200 OK\r\n\r\n0123456789"},
+    {"/early-hints", "HTTP/1.1 103 x\r\nRetry-After: 9\r\nLocation: /early\r\n\r\n"
+                     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                     "2\r\nok\r\n0\r\nRetry-After: 8\r\n\r\n"},
+    {"/odd-headers", "HTTP/1.1 200 OK\r\nLocation: /\xc3\xa9\x01z\r\nContent-Length: 0\r\n\r\n"},
+    {"/http09", "no header at all"},
+};
+
+/* Answers with a part taken from the path. */
+static void serve_made(int fd, const char *path)
 {
-    const char *path = strchr(request, ' ');
     char head[128];
 
-    path = path ? path + 1 : "";
-#define AT(prefix) (strncmp(path, prefix, sizeof prefix - 1) == 0)
-    if (request[0] == 0x16) {
-        (void)net_server_say(fd, "HTTP/1.1 400 this is no TLS port\r\n\r\n");
-    } else if (AT("/status/")) {
+    if (strncmp(path, "/status/", 8) == 0) {
         (void)snprintf(head, sizeof head, "HTTP/1.1 %.3s x\r\nContent-Length: 0\r\n\r\n", path + 8);
         (void)net_server_say(fd, head);
-    } else if (AT("/hello")) {
-        (void)net_server_say(fd, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
-                                 "Content-Length: 5\r\n\r\nhello");
-    } else if (AT("/error")) {
-        (void)net_server_say(fd, "HTTP/1.1 500 x\r\nContent-Length: 4\r\n\r\noops");
-    } else if (AT("/echo")) {
-        echo(fd, request);
-    } else if (AT("/redirect/")) {
-        say_redirect(fd, path + 10);
-    } else if (AT("/nothing")) {
-        (void)net_server_hold(s, fd, -1);
-    } else if (AT("/drip-body")) {
-        if (net_server_say(fd, "HTTP/1.1 200 OK\r\n\r\n"))
-            say_drip(s, fd, "b");
-    } else if (AT("/drip-headers")) {
-        say_drip(s, fd, "HTTP/1.1 200 OK\r\n");
-    } else if (AT("/drip-past-limit")) {
-        if (net_server_say(fd, "HTTP/1.1 200 OK\r\n\r\n0123456789"))
-            say_drip(s, fd, "b");
-    } else if (AT("/reset-after")) {
-        (void)net_server_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello");
-        net_server_reset(fd);
-    } else if (AT("/reset-before")) {
-        net_server_reset(fd);
-    } else if (AT("/cut")) {
-        (void)net_server_say(fd, "HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello");
-    } else if (AT("/large/")) {
-        say_large_body(fd, strtoul(path + 7, NULL, 10));
-    } else if (AT("/large-headers")) {
-        say_large_headers(fd);
-    } else if (AT("/many-1xx")) {
-        say_drip(s, fd, "HTTP/1.1 103 x\r\n\r\n");
-    } else if (AT("/early-hints")) {
-        (void)net_server_say(fd, "HTTP/1.1 103 x\r\nRetry-After: 9\r\nLocation: /early\r\n\r\n"
-                                 "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                 "2\r\nok\r\n0\r\nRetry-After: 8\r\n\r\n");
-    } else if (AT("/odd-headers")) {
-        (void)net_server_say(fd, "HTTP/1.1 200 OK\r\nLocation: /\xc3\xa9\x01z\r\n"
-                                 "Content-Length: 0\r\n\r\n");
-    } else if (AT("/http09")) {
-        (void)net_server_say(fd, "no header at all");
-    } else if (AT("/retry/")) {
+    } else if (strncmp(path, "/retry/", 7) == 0) {
         (void)snprintf(head, sizeof head,
-                       "HTTP/1.1 429 x\r\nRetry-After: %.*s\r\nContent-Length: 0\r\n\r\n",
-                       (int)strcspn(path + 7, " "), path + 7);
+                       "HTTP/1.1 429 x\r\nRetry-After: %s\r\nContent-Length: 0\r\n\r\n", path + 7);
         (void)net_server_say(fd, head);
-    } else if (AT("/retry-imf")) {
+    } else if (strcmp(path, "/retry-imf") == 0) {
         say_retry_date(fd, "%a, %d %b %Y %H:%M:%S GMT", 100);
-    } else if (AT("/retry-850")) {
+    } else if (strcmp(path, "/retry-850") == 0) {
         say_retry_date(fd, "%A, %d-%b-%y %H:%M:%S GMT", 100);
-    } else if (AT("/retry-asctime")) {
+    } else if (strcmp(path, "/retry-asctime") == 0) {
         say_retry_date(fd, "%a %b %e %H:%M:%S %Y", 100);
-    } else if (AT("/retry-past")) {
+    } else if (strcmp(path, "/retry-past") == 0) {
         say_retry_date(fd, "%a, %d %b %Y %H:%M:%S GMT", -100);
-    } else if (AT("/retry-far")) {
+    } else if (strcmp(path, "/retry-far") == 0) {
         say_retry_date(fd, "%a, %d %b %Y %H:%M:%S GMT", 864000);
+    } else if (strncmp(path, "/large/", 7) == 0) {
+        say_large_body(fd, strtoul(path + 7, NULL, 10));
+    } else if (strcmp(path, "/large-headers") == 0) {
+        say_large_headers(fd);
     }
-#undef AT
+}
+
+static void serve(struct net_server *s, int fd, const char *request)
+{
+    char path[64] = "";
+
+    (void)sscanf(request, "%*s %63s", path);
+    for (size_t i = 0; i < RL_ARRAY_LEN(FIXED); i++)
+        if (strcmp(path, FIXED[i].path) == 0 && !net_server_say(fd, FIXED[i].answer))
+            return;
+    serve_made(fd, path);
+    if (strncmp(path, "/reset-", 7) == 0)
+        net_server_reset(fd);
+    else if (strcmp(path, "/echo") == 0)
+        echo(fd, request);
+    else if (strcmp(path, "/nothing") == 0)
+        (void)net_server_hold(s, fd, -1);
+    else if (strcmp(path, "/drip-headers") == 0)
+        say_drip(s, fd, "HTTP/1.1 200 OK\r\n");
+    else if (strcmp(path, "/many-1xx") == 0)
+        say_drip(s, fd, "HTTP/1.1 103 x\r\n\r\n");
+    else if (strncmp(path, "/drip-", 6) == 0)
+        say_drip(s, fd, "b");
 }
 
 static struct net_server *server;
@@ -167,7 +153,6 @@ static int setup(void **state)
 {
     (void)state;
     server = net_server_start(serve);
-    second = net_server_start(serve);
     return 0;
 }
 
@@ -175,7 +160,6 @@ static int teardown(void **state)
 {
     (void)state;
     net_server_stop(server);
-    net_server_stop(second);
     return 0;
 }
 
@@ -225,25 +209,6 @@ static void test_net_call_status_and_body(void **state)
     assert_string_equal(r.content_type, "text/plain");
     assert_string_equal(r.ip, "127.0.0.1");
     net_response_free(&r);
-}
-
-static void test_net_call_redirects_are_not_followed(void **state)
-{
-    static const int codes[] = {301, 302, 303, 307, 308};
-    char expected[64];
-
-    (void)state;
-    (void)snprintf(expected, sizeof expected, "http://127.0.0.1:%d/next", second->port);
-    for (size_t i = 0; i < RL_ARRAY_LEN(codes); i++) {
-        char path[32];
-        (void)snprintf(path, sizeof path, "/redirect/%d", codes[i]);
-        struct net_response r = get(path);
-        assert_int_equal(r.rc, RL_OK);
-        assert_int_equal(r.status, codes[i]);
-        assert_string_equal(r.location, expected);
-        net_response_free(&r);
-    }
-    assert_int_equal(net_server_accepted(second), 0);
 }
 
 static void test_net_call_sends_method_headers_body(void **state)
@@ -313,38 +278,6 @@ static void test_net_call_empty_post_and_head(void **state)
     assert_int_equal(r.status, 200);
     assert_int_equal(r.body_len, 0);
     net_response_free(&r);
-}
-
-static void test_net_call_refuses_header_injection(void **state)
-{
-    static const char *const bad[] = {
-        "X: a\r\nY: b", "X: a\nY: b", "X: a\rb", "X\r\n: a",     "X: \x01", "X: \x7f",
-        "no colon",     ": no name",  "X Y: sp", "X: a\r\n\r\n", "",
-    };
-    int before = net_server_accepted(server);
-
-    (void)state;
-    for (size_t i = 0; i < RL_ARRAY_LEN(bad); i++) {
-        char url[128];
-        const char *headers[] = {"X-Good: 1", bad[i], NULL};
-        struct net_response r;
-        struct net_request request = request_to("/echo", url);
-        request.headers = headers;
-        assert_int_equal(net_call(&request, &r), RL_INVALID_FIELD);
-        assert_true(strlen(r.error) > 0);
-        assert_int_equal(r.status, 0);
-        net_response_free(&r);
-    }
-    static const char *const methods[] = {"", "GET /x", "GET\r\nX: y"};
-    for (size_t i = 0; i < RL_ARRAY_LEN(methods); i++) {
-        char url[128];
-        struct net_response r;
-        struct net_request request = request_to("/echo", url);
-        request.method = methods[i];
-        assert_int_equal(net_call(&request, &r), RL_INVALID_FIELD);
-        net_response_free(&r);
-    }
-    assert_int_equal(net_server_accepted(server), before);
 }
 
 static void test_net_call_total_timeout(void **state)
@@ -508,150 +441,6 @@ static void test_net_call_retry_after(void **state)
     }
 }
 
-static void test_net_call_ignores_proxy_environment(void **state)
-{
-    static const char *const names[] = {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"};
-    char proxy[64];
-
-    (void)state;
-    (void)snprintf(proxy, sizeof proxy, "http://127.0.0.1:%d", second->port);
-    for (size_t i = 0; i < RL_ARRAY_LEN(names); i++)
-        assert_int_equal(setenv(names[i], proxy, 1), 0);
-    struct net_response r = get("/hello");
-    for (size_t i = 0; i < RL_ARRAY_LEN(names); i++)
-        assert_int_equal(unsetenv(names[i]), 0);
-    assert_int_equal(r.rc, RL_OK);
-    assert_string_equal(r.body, "hello");
-    assert_int_equal(net_server_accepted(second), 0);
-    net_response_free(&r);
-}
-
-struct seen {
-    size_t calls;
-    struct sockaddr_storage addr;
-    bool answer;
-};
-
-static bool record(void *user, const struct sockaddr *addr)
-{
-    struct seen *seen = user;
-
-    seen->calls++;
-    if (addr->sa_family == AF_INET)
-        memcpy(&seen->addr, addr, sizeof(struct sockaddr_in));
-    else
-        memcpy(&seen->addr, addr, sizeof(struct sockaddr_in6));
-    return seen->answer;
-}
-
-static void test_net_call_refused_address_sees_no_connection(void **state)
-{
-    char url[128];
-    struct net_response r;
-    struct seen seen = {0};
-    struct net_request request = request_to("/hello", url);
-    int before = net_server_accepted(server);
-
-    (void)state;
-    request.allow = record;
-    request.user = &seen;
-    assert_int_equal(net_call(&request, &r), RL_ADDRESS_REFUSED);
-    assert_int_equal(r.status, 0);
-    assert_string_equal(r.ip, "");
-    assert_string_equal(r.error, "address 127.0.0.1 is refused");
-    assert_int_equal(seen.calls, 1);
-    assert_int_equal(net_addr_port((const struct sockaddr *)&seen.addr), server->port);
-    assert_int_equal(net_server_accepted(server), before);
-    net_response_free(&r);
-    seen.answer = true;
-    assert_int_equal(net_call(&request, &r), RL_OK);
-    assert_int_equal(seen.calls, 2);
-    net_response_free(&r);
-}
-
-/* However an address is spelled, the callback sees the bytes that would be dialled. */
-static void test_net_call_allow_sees_binary_address(void **state)
-{
-    static const struct {
-        const char *host;
-        const char *ipv4; /* NULL: only that it is loopback */
-    } table[] = {
-        {"127.0.0.1", "127.0.0.1"},
-        {"2130706433", "127.0.0.1"},
-        {"0177.0.0.1", "127.0.0.1"},
-        {"0x7f.1", "127.0.0.1"},
-        {"0x7f000001", "127.0.0.1"},
-        {"127.1", "127.0.0.1"},
-        {"017700000001", "127.0.0.1"},
-        {"[::ffff:127.0.0.1]", NULL},
-        {"[::ffff:7f00:1]", NULL},
-        {"[::1]", NULL},
-        {"localhost", NULL},
-        {"0", "0.0.0.0"},
-        {"0x0", "0.0.0.0"},
-        {"2852039166", "169.254.169.254"},
-    };
-
-    (void)state;
-    for (size_t i = 0; i < RL_ARRAY_LEN(table); i++) {
-        char url[128];
-        char text[INET_ADDRSTRLEN];
-        struct net_response r;
-        struct seen seen = {0};
-        struct sockaddr_in in;
-        struct net_request request = request_to("/hello", url);
-        (void)snprintf(url, sizeof url, "http://%s:%d/hello", table[i].host, server->port);
-        request.allow = record;
-        request.user = &seen;
-        enum rl_rc rc = net_call(&request, &r);
-        if (seen.calls == 0 && table[i].host[0] == '[') { /* a machine without IPv6 */
-            net_response_free(&r);
-            continue;
-        }
-        if (rc != RL_ADDRESS_REFUSED || seen.calls == 0)
-            fail_msg("%s: %s %s", table[i].host, rl_code_name(rc), r.error);
-        net_response_free(&r);
-        if (!table[i].ipv4) {
-            assert_true(net_addr_is_loopback((const struct sockaddr *)&seen.addr));
-            continue;
-        }
-        assert_int_equal(seen.addr.ss_family, AF_INET);
-        memcpy(&in, &seen.addr, sizeof in);
-        assert_non_null(inet_ntop(AF_INET, &in.sin_addr, text, sizeof text));
-        assert_string_equal(text, table[i].ipv4);
-    }
-}
-
-static void test_net_call_refuses_other_urls(void **state)
-{
-    static const char *const urls[] = {"ftp://127.0.0.1/",       "file:///etc/hostname",
-                                       "http://u:p@127.0.0.1/",  "dict://127.0.0.1/",
-                                       "gopher://127.0.0.1:70/", "http://"};
-
-    (void)state;
-    for (size_t i = 0; i < RL_ARRAY_LEN(urls); i++) {
-        struct net_response r;
-        struct net_request request = {.method = "GET", .url = urls[i], .timeout_ms = 5000};
-        if (net_call(&request, &r) != RL_INVALID_FIELD)
-            fail_msg("%s: %s", urls[i], rl_code_name(r.rc));
-        net_response_free(&r);
-    }
-}
-
-static void test_net_call_https_to_plain_port(void **state)
-{
-    char url[128];
-    struct net_response r;
-    struct net_request request = request_to("/", url);
-
-    (void)state;
-    (void)snprintf(url, sizeof url, "https://127.0.0.1:%d/hello", server->port);
-    assert_int_equal(net_call(&request, &r), RL_NETWORK_ERROR);
-    assert_int_equal(r.status, 0);
-    assert_true(strlen(r.error) > 0);
-    net_response_free(&r);
-}
-
 struct sunk {
     size_t bytes;
     size_t stop_at;
@@ -703,11 +492,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         TEST(test_net_call_status_and_body),
-        TEST(test_net_call_redirects_are_not_followed),
         TEST(test_net_call_sends_method_headers_body),
         TEST(test_net_call_large_body_needs_no_continue),
         TEST(test_net_call_empty_post_and_head),
-        TEST(test_net_call_refuses_header_injection),
         TEST(test_net_call_total_timeout),
         TEST(test_net_call_connection_refused),
         TEST(test_net_call_reset),
@@ -715,11 +502,6 @@ int main(void)
         TEST(test_net_call_timeout_past_limit_is_an_answer),
         TEST(test_net_call_headers),
         TEST(test_net_call_retry_after),
-        TEST(test_net_call_ignores_proxy_environment),
-        TEST(test_net_call_refused_address_sees_no_connection),
-        TEST(test_net_call_allow_sees_binary_address),
-        TEST(test_net_call_refuses_other_urls),
-        TEST(test_net_call_https_to_plain_port),
         TEST(test_net_call_sink),
 #undef TEST
     };
