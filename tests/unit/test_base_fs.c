@@ -1,5 +1,6 @@
-// link: -Wl,--wrap=rename -Wl,--wrap=fsync -Wl,--wrap=write -Wl,--wrap=close -Wl,--wrap=open
-// link: -Wl,--wrap=fchmod -Wl,--wrap=malloc
+// clang-format off
+// link: -Wl,--wrap=rename,--wrap=fsync,--wrap=write,--wrap=close,--wrap=open,--wrap=fchmod,--wrap=malloc
+// clang-format on
 /* Durable files on a real file system, with every system call and allocation made to fail in
  * turn; and the lock against a second process. */
 #include <stdarg.h>
