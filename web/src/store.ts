@@ -1,0 +1,373 @@
+// What the page knows, and the poller that keeps it true. One instance; components subscribe.
+
+import {
+  ApiError,
+  Client,
+  LostError,
+  UNFINISHED,
+  is_unfinished,
+  type Session,
+  type Status,
+  type Task,
+  type TaskEvent,
+} from "./api";
+import { type Choice, read_engines } from "./engines";
+import { compare_ids } from "./format";
+
+export interface Filter {
+  name: string;
+  status: readonly Status[]; // empty = any
+}
+
+export const FILTERS: readonly Filter[] = [
+  { name: "All", status: [] },
+  { name: "Waiting", status: ["CREATED", "QUEUED"] },
+  { name: "Running", status: ["PROCESSING"] },
+  { name: "Succeeded", status: ["SUCCEEDED"] },
+  { name: "Failed", status: ["FAILED", "TIMEOUT"] },
+  { name: "Canceled", status: ["CANCELED"] },
+];
+
+export interface Detail {
+  id: string;
+  task: Task | null; // null while loading or when there is none
+  events: TaskEvent[];
+  error: string;
+}
+
+export interface State {
+  session: Session | null | "unknown"; // null = signed out
+  link: "connecting" | "online" | "lost";
+  engines: Choice[] | null;
+  filter: Filter;
+  tasks: Task[] | null; // newest first; null before the first answer
+  next: string | null;
+  loading_more: boolean;
+  canceling: ReadonlySet<string>;
+  detail: Detail | null;
+  trouble: string; // an answer that nobody expected
+  spoken: string; // for the live region
+  now_ms: number;
+}
+
+const FAST_MS = 1000;
+const SLOW_MS = 10_000;
+const PAGE = 50;
+const SINGLES = 10; // most tasks asked for one by one in a round
+
+export class Store {
+  readonly api: Client;
+  state: State = {
+    session: "unknown",
+    link: "connecting",
+    engines: null,
+    filter: FILTERS[0]!,
+    tasks: null,
+    next: null,
+    loading_more: false,
+    canceling: new Set(),
+    detail: null,
+    trouble: "",
+    spoken: "",
+    now_ms: Date.now(),
+  };
+  private readonly listeners = new Set<() => void>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  private running = false;
+  private again = false;
+  private failures = 0;
+  private active = false; // something is unfinished, shown or not
+  private detail_version = "";
+  private puts = 0; // answers shown out of turn: an older list must not undo them
+
+  constructor(api: Client) {
+    this.api = api;
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  set(change: Partial<State>): void {
+    this.state = { ...this.state, ...change };
+    this.listeners.forEach((listener) => listener());
+  }
+
+  start(): void {
+    document.addEventListener("visibilitychange", () => this.poke());
+    window.addEventListener("online", () => this.poke());
+    window.addEventListener("hashchange", () => this.follow_hash());
+    this.follow_hash();
+    this.poke();
+  }
+
+  /** Look now, and again when a look is already under way. */
+  poke(): void {
+    clearTimeout(this.timer);
+    if (this.running) this.again = true;
+    else if (!document.hidden) void this.round();
+  }
+
+  private async round(): Promise<void> {
+    this.running = true;
+    this.again = false;
+    try {
+      if (this.state.session === "unknown") this.set({ session: await this.api.session() });
+      if (this.state.session) {
+        if (!this.state.engines) {
+          this.set({ engines: read_engines((await this.api.engines()).data) });
+        }
+        await this.refresh();
+        await this.refresh_detail();
+      }
+      this.failures = 0;
+      this.set({ link: "online", trouble: "", now_ms: Date.now() });
+    } catch (error) {
+      this.failed(error);
+    }
+    this.running = false;
+    if (this.again) this.poke();
+    else this.schedule();
+  }
+
+  private schedule(): void {
+    clearTimeout(this.timer);
+    if (document.hidden || this.state.session === null) return;
+    const wait = this.failures
+      ? Math.min(SLOW_MS, FAST_MS * 2 ** (this.failures - 1))
+      : this.active
+        ? FAST_MS
+        : SLOW_MS;
+    this.timer = setTimeout(() => this.poke(), wait);
+  }
+
+  private failed(error: unknown): void {
+    if (error instanceof ApiError && error.status === 401) {
+      this.failures = 0;
+      this.signed_out();
+      return;
+    }
+    this.failures++;
+    if (error instanceof LostError) this.set({ link: "lost", now_ms: Date.now() });
+    else this.set({ link: "online", trouble: String((error as Error).message ?? error) });
+  }
+
+  /** Bring the list up to date: its first page, then whatever older rows may still change. */
+  private async refresh(): Promise<void> {
+    const { filter } = this.state;
+    const { puts } = this;
+    const stale = (): boolean => filter !== this.state.filter || puts !== this.puts;
+    const page = await this.api.tasks({ status: filter.status, limit: PAGE });
+    if (stale()) return; // another round is due
+    const known = this.state.tasks ?? [];
+    const last = page.data[page.data.length - 1];
+    let older: Task[] = [];
+    let next = page.next;
+    if (last && page.next !== null && known.some((t) => compare_ids(t.task_id, last.task_id) >= 0)) {
+      older = known.filter((t) => compare_ids(t.task_id, last.task_id) < 0);
+      if (older.length) next = this.state.next;
+    }
+    let unfinished = page.data.some(is_unfinished);
+    const hides_active = filter.status.length > 0 || older.some(is_unfinished);
+    if (hides_active) {
+      const active = await this.api.tasks({ status: UNFINISHED, limit: 200 });
+      unfinished = active.data.length > 0;
+      older = await this.update_older(older, active.data);
+    }
+    if (stale()) return;
+    this.active = unfinished;
+    const tasks = [...page.data, ...older.filter((t) => shown(filter, t))];
+    this.announce(known, tasks);
+    this.set({ tasks, next });
+  }
+
+  private async update_older(older: Task[], active: Task[]): Promise<Task[]> {
+    const fresh = new Map(active.map((t) => [t.task_id, t]));
+    const gone = new Set<string>();
+    const ended = older.filter((t) => is_unfinished(t) && !fresh.has(t.task_id)).slice(0, SINGLES);
+    for (const task of ended) {
+      try {
+        fresh.set(task.task_id, await this.api.task(task.task_id));
+      } catch (error) {
+        if (!(error instanceof ApiError) || error.status !== 404) throw error;
+        gone.add(task.task_id);
+      }
+    }
+    return older.filter((t) => !gone.has(t.task_id)).map((t) => fresh.get(t.task_id) ?? t);
+  }
+
+  private announce(before: Task[], after: Task[]): void {
+    const was = new Map(before.map((t) => [t.task_id, t]));
+    const ended = after.filter((t) => {
+      const old = was.get(t.task_id);
+      return old && is_unfinished(old) && !is_unfinished(t);
+    });
+    if (!ended.length) return;
+    const words = ended.slice(0, 3).map((t) => `${t.prompt.slice(0, 60)}: ${status_word(t.status)}`);
+    this.set({ spoken: words.join(". ") });
+  }
+
+  async load_more(): Promise<void> {
+    const { next, filter, loading_more } = this.state;
+    if (!next || loading_more) return;
+    this.set({ loading_more: true });
+    try {
+      const page = await this.api.tasks({ status: filter.status, limit: PAGE, after: next });
+      if (filter === this.state.filter) {
+        const tasks = this.state.tasks ?? [];
+        const have = new Set(tasks.map((t) => t.task_id));
+        const more = page.data.filter((t) => !have.has(t.task_id));
+        this.set({ tasks: [...tasks, ...more], next: page.next });
+        if (!this.active && more.some(is_unfinished)) {
+          this.active = true;
+          this.schedule();
+        }
+      }
+    } catch (error) {
+      this.failed(error);
+    }
+    this.set({ loading_more: false });
+  }
+
+  choose(filter: Filter): void {
+    if (filter === this.state.filter) return;
+    this.set({ filter, tasks: null, next: null });
+    this.poke();
+  }
+
+  /** Throws what the server said, for the form to show. */
+  async submit(body: Record<string, unknown>): Promise<Task> {
+    try {
+      const task = await this.api.submit(body);
+      this.put(task);
+      this.set({ spoken: "Task submitted" });
+      this.poke();
+      return task;
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 401) this.failed(error);
+      throw error;
+    }
+  }
+
+  async cancel(id: string): Promise<void> {
+    this.set({ canceling: new Set([...this.state.canceling, id]) });
+    try {
+      // Hard, whatever it looked like here: it may have begun to run since.
+      this.put(await this.api.cancel(id, "hard"));
+    } catch (error) {
+      // Finished in the meantime: the next look shows how.
+      if (!(error instanceof ApiError) || error.status !== 409) this.failed(error);
+    }
+    const canceling = new Set(this.state.canceling);
+    canceling.delete(id);
+    this.set({ canceling });
+    this.poke();
+  }
+
+  /** Show a task that the server has just answered with. */
+  private put(task: Task): void {
+    const { filter, tasks, detail } = this.state;
+    this.puts++;
+    if (is_unfinished(task)) this.active = true;
+    const others = (tasks ?? []).filter((t) => t.task_id !== task.task_id);
+    const kept = shown(filter, task) ? [...others, task] : others;
+    kept.sort((a, b) => compare_ids(b.task_id, a.task_id));
+    this.set({ tasks: kept });
+    if (detail?.id === task.task_id) this.set({ detail: { ...detail, task } });
+  }
+
+  open(id: string): void {
+    location.hash = `task-${id}`;
+  }
+
+  close(): void {
+    if (location.hash) history.pushState(null, "", location.pathname + location.search);
+    this.follow_hash();
+  }
+
+  private follow_hash(): void {
+    const id = /^#task-([0-9]{1,19})$/.exec(location.hash)?.[1];
+    if (id === this.state.detail?.id) return;
+    this.detail_version = "";
+    const task = this.state.tasks?.find((t) => t.task_id === id) ?? null;
+    this.set({ detail: id ? { id, task, events: [], error: "" } : null });
+    if (id) this.poke();
+  }
+
+  private async refresh_detail(): Promise<void> {
+    const id = this.state.detail?.id;
+    if (!id) return;
+    try {
+      const known = this.state.tasks?.find((t) => t.task_id === id);
+      const task = known ?? (await this.api.task(id));
+      if (is_unfinished(task)) this.active = true;
+      this.set_detail(id, { task, error: "" });
+      const version = `${id}/${task.version}`;
+      if (version === this.detail_version) return;
+      const events: TaskEvent[] = [];
+      let after: string | undefined;
+      for (let pages = 0; pages < 5; pages++) {
+        const page = await this.api.events(id, after);
+        events.push(...page.data);
+        if (!page.next) break;
+        after = page.next;
+      }
+      this.set_detail(id, { events });
+      this.detail_version = version;
+    } catch (error) {
+      if (!(error instanceof ApiError) || error.status === 401) throw error;
+      this.set_detail(id, { error: error.message });
+    }
+  }
+
+  private set_detail(id: string, change: Partial<Detail>): void {
+    const { detail } = this.state;
+    if (detail?.id === id) this.set({ detail: { ...detail, ...change } });
+  }
+
+  /** Throws what the server said. */
+  async sign_in(key: string): Promise<void> {
+    await this.api.sign_in(key);
+    this.set({ session: "unknown" });
+    this.poke();
+  }
+
+  async sign_out(): Promise<void> {
+    try {
+      await this.api.sign_out();
+      this.signed_out();
+    } catch (error) {
+      this.failed(error);
+    }
+  }
+
+  private signed_out(): void {
+    clearTimeout(this.timer);
+    this.active = false;
+    this.detail_version = "";
+    this.set({
+      session: null,
+      link: "online",
+      engines: null,
+      tasks: null,
+      next: null,
+      detail: null,
+      trouble: "",
+    });
+  }
+}
+
+const shown = (filter: Filter, task: Task): boolean =>
+  filter.status.length === 0 || filter.status.includes(task.status);
+
+const WORDS: Record<Status, string> = {
+  CREATED: "Created",
+  QUEUED: "Queued",
+  PROCESSING: "Running",
+  SUCCEEDED: "Succeeded",
+  FAILED: "Failed",
+  TIMEOUT: "Timed out",
+  CANCELED: "Canceled",
+};
+export const status_word = (status: Status): string => WORDS[status] ?? status;
