@@ -1,0 +1,63 @@
+/* Who is asking: a key (Authorization: Bearer, X-API-Key) or the browser's session cookie. Runs on
+ * the worker. Invariants: a credential that is sent and wrong is never skipped for another; with a
+ * cookie, anything that changes something must come from a page of this very host. */
+#include "http/request.h"
+
+#include <string.h>
+#include <strings.h>
+
+enum rl_rc auth_check_origin(const struct request *r, bool required, struct rl_err *err)
+{
+    const char *origin = request_header(r, "Origin");
+    if (!origin && !required)
+        return RL_OK;
+    if (!origin_matches(origin, r->facts.host))
+        return rl_fail(err, RL_FORBIDDEN,
+                       "a session may be used by pages of this host only (Origin)");
+    return RL_OK;
+}
+
+static enum rl_rc by_cookie(struct request *r, const char *token, struct rl_err *err)
+{
+    enum rl_rc rc =
+        key_token_check(r->http->tasks, "session", token, &r->caller, &r->session_expires_ms, err);
+    if (rc != RL_OK)
+        return rc;
+    r->credential = CREDENTIAL_COOKIE;
+    if (!strcmp(r->method, "GET") || r->head)
+        return RL_OK;
+    return auth_check_origin(r, true, err);
+}
+
+static enum rl_rc identify(struct request *r, struct rl_err *err)
+{
+    const char *key = bearer_token(request_header(r, "Authorization"));
+    if (!key)
+        key = request_header(r, "X-API-Key");
+    if (key) {
+        r->credential = CREDENTIAL_KEY;
+        return key_authenticate(r->http->tasks, key, &r->caller, err);
+    }
+    char token[KEY_TOKEN];
+    for (size_t i = 0; i < r->field_count; i++)
+        if (!strcasecmp(r->fields[i].name, "Cookie") &&
+            cookie_find(r->fields[i].value, SESSION_COOKIE, token, sizeof(token)))
+            return by_cookie(r, token, err);
+    return rl_fail(err, RL_UNAUTHORIZED, "send a key: Authorization: Bearer KEY");
+}
+
+enum rl_rc auth_check(struct request *r, enum route_auth auth, struct rl_err *err)
+{
+    if (auth == ROUTE_OPEN)
+        return RL_OK;
+    if (auth == ROUTE_SIGNED && query_get(&r->query, "sig")) {
+        r->credential = CREDENTIAL_SIGNATURE; /* checked with the task in hand */
+        return RL_OK;
+    }
+    enum rl_rc rc = identify(r, err);
+    if (rc != RL_OK)
+        return rc;
+    if (auth == ROUTE_OWNER && !r->caller.owner)
+        return rl_fail(err, RL_FORBIDDEN, "only an owner's key may do this");
+    return RL_OK;
+}

@@ -1,0 +1,170 @@
+/* One request, and what the handlers of this module share. Private to http/. */
+#ifndef RL_HTTP_REQUEST_H
+#define RL_HTTP_REQUEST_H
+
+#include <civetweb.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "base/json.h"
+#include "http/head.h"
+#include "http/router.h"
+#include "http/text.h"
+#include "http/watch.h"
+#include "task/task.h"
+
+struct config;
+struct outbox;
+struct pool;
+
+/* The server: everything but the atomics is set before the first request and only read afterwards.
+ */
+struct http {
+    const struct config *cfg;
+    struct tasks *tasks;   /* borrowed */
+    struct pool *pool;     /* borrowed; NULL in tests */
+    struct outbox *outbox; /* borrowed; NULL in tests */
+    struct mg_context *mg;
+    struct watch *watch;
+    char listen_ip[32];
+    int port;
+    int threads; /* ordinary requests at once */
+    int workers; /* CivetWeb's threads */
+
+    _Atomic int connections;       /* connections that hold a thread now */
+    _Atomic bool draining;         /* http_stop was called */
+    _Atomic bool backup_busy;      /* one backup at a time */
+    _Atomic(const char *) unready; /* static text, NULL = ready */
+    pthread_mutex_t lock;          /* guards: in_flight */
+    pthread_cond_t idle;           /* in_flight became 0 */
+    int in_flight;                 /* requests between begin_request and its return */
+};
+
+enum credential { CREDENTIAL_NONE, CREDENTIAL_KEY, CREDENTIAL_COOKIE, CREDENTIAL_SIGNATURE };
+
+/* Lives on the worker's stack for one request. */
+struct request {
+    struct http *http;
+    struct mg_connection *conn;
+    const struct mg_request_info *info;
+    const char *method; /* as sent; HEAD stays HEAD */
+    const char *path;   /* verbatim, without the query */
+    bool head;          /* answer without a body */
+    struct head_field fields[HEAD_FIELDS_MAX];
+    size_t field_count;
+    struct head_facts facts;
+    char id[65];    /* X-Request-Id */
+    char param[64]; /* the {…} segment of the path */
+    struct query query;
+
+    enum credential credential;
+    struct caller caller;
+    int64_t session_expires_ms; /* with a cookie */
+
+    struct rl_buf body; /* filled by body_read */
+    bool body_done;     /* nothing of the body is left on the connection */
+    bool body_cut;      /* the watch closed the reading side */
+
+    struct rl_buf headers; /* extra lines of the answer's head */
+    bool close;            /* the connection ends after this answer */
+    bool answered;
+    int status;
+    int64_t began_us;
+};
+
+/* ---- request.c ---- */
+/* Fill `r` from the connection; the checks come after, so that even a refused head has an id and a
+ * log line. */
+void request_init(struct request *r, struct http *http, struct mg_connection *conn);
+/* Head, path and host checks, then the query. */
+enum rl_rc request_check(struct request *r, struct rl_err *err) RL_NODISCARD;
+void request_free(struct request *r);
+const char *request_header(const struct request *r, const char *name); /* NULL: absent */
+/* The {…} segment as an id; RL_NOT_FOUND naming `what`. */
+enum rl_rc request_id_param(const struct request *r, const char *what, int64_t *ret_id,
+                            struct rl_err *err) RL_NODISCARD;
+
+/* ---- body.c ---- */
+/* Read the whole body into r->body. errors: RL_BODY_TOO_LARGE, RL_REQUEST_TIMEOUT, RL_BAD_REQUEST,
+ * RL_NO_MEMORY. */
+enum rl_rc body_read(struct request *r, struct rl_err *err) RL_NODISCARD;
+/* Read a body that must be a JSON object with members from `names` only (NULL-terminated).
+ * errors: body_read's, RL_UNSUPPORTED_MEDIA_TYPE, RL_MALFORMED_JSON, RL_INVALID_FIELD naming an
+ * unknown member. */
+enum rl_rc body_object(struct request *r, const char *const *names, struct rl_json **ret_root,
+                       struct rl_err *err) RL_NODISCARD;
+/* RL_UNSUPPORTED_MEDIA_TYPE unless Content-Type is JSON. */
+enum rl_rc body_require_json(const struct request *r, struct rl_err *err) RL_NODISCARD;
+/* After the answer: swallow what is still coming, for a moment, so that closing does not reset the
+ * connection under the answer. */
+void body_discard(struct request *r);
+bool body_pending(const struct request *r);
+
+/* ---- reply.c ---- */
+int reply_status(enum rl_rc code); /* the only map from codes to HTTP statuses */
+/* Add a line to the answer's head; control characters are refused (the line is dropped). */
+void reply_header(struct request *r, const char *name, const char *fmt, ...) RL_PRINTF(3, 4);
+struct reply {
+    int status;
+    const char *type;  /* NULL: no Content-Type */
+    const void *bytes; /* borrowed */
+    size_t len;
+    const char *cache; /* NULL: no-store */
+    const char *csp;   /* NULL: the one for data */
+};
+enum rl_rc reply_send(struct request *r, const struct reply *reply);
+/* The same head for a body of `length` bytes that the caller writes afterwards; false: the client
+ * is gone. */
+bool reply_head(struct request *r, const struct reply *reply, int64_t length);
+/* JSON text from `out` (an append that was lost becomes an error). */
+enum rl_rc reply_json(struct request *r, int status, const struct rl_buf *out, struct rl_err *err);
+enum rl_rc reply_empty(struct request *r, int status);
+/* The problem document of `err`. */
+void reply_error(struct request *r, const struct rl_err *err);
+/* For CivetWeb's own refusals, before there is a request. */
+void reply_bare_error(struct mg_connection *conn, int status);
+/* A write failed or must not go on: end the connection. */
+void reply_broken(struct request *r);
+
+/* ---- auth.c ---- */
+#define SESSION_COOKIE "reeld_session"
+/* Who is asking? Fills credential and caller. errors: RL_UNAUTHORIZED, RL_FORBIDDEN (not an owner;
+ * a cookie from another origin). */
+enum rl_rc auth_check(struct request *r, enum route_auth auth, struct rl_err *err) RL_NODISCARD;
+/* RL_FORBIDDEN when an Origin is sent that is not this host (`required`: or none is sent). */
+enum rl_rc auth_check_origin(const struct request *r, bool required, struct rl_err *err)
+    RL_NODISCARD;
+
+/* ---- files.c ---- */
+/* Write bytes [from, from + len) of fd after reply_head. */
+void file_stream(struct request *r, int fd, int64_t from, int64_t len);
+
+/* ---- handlers ---- */
+enum rl_rc http_task_submit(struct request *r, struct rl_err *err); /* tasks.c */
+enum rl_rc http_task_list(struct request *r, struct rl_err *err);
+enum rl_rc http_task_get(struct request *r, struct rl_err *err);
+enum rl_rc http_task_events(struct request *r, struct rl_err *err);
+enum rl_rc http_task_cancel(struct request *r, struct rl_err *err);
+enum rl_rc http_task_video(struct request *r, struct rl_err *err); /* files.c */
+enum rl_rc http_task_poster(struct request *r, struct rl_err *err);
+enum rl_rc http_engines(struct request *r, struct rl_err *err); /* admin.c */
+enum rl_rc http_workers(struct request *r, struct rl_err *err);
+enum rl_rc http_key_list(struct request *r, struct rl_err *err);
+enum rl_rc http_key_add(struct request *r, struct rl_err *err);
+enum rl_rc http_key_revoke(struct request *r, struct rl_err *err);
+enum rl_rc http_callback_secret(struct request *r, struct rl_err *err);
+enum rl_rc http_backup(struct request *r, struct rl_err *err);
+enum rl_rc http_session_create(struct request *r, struct rl_err *err); /* session.c */
+enum rl_rc http_session_get(struct request *r, struct rl_err *err);
+enum rl_rc http_session_delete(struct request *r, struct rl_err *err);
+enum rl_rc http_session_link(struct request *r, struct rl_err *err);
+enum rl_rc http_sign_in(struct request *r, struct rl_err *err);
+enum rl_rc http_health(struct request *r, struct rl_err *err); /* health.c */
+enum rl_rc http_ready(struct request *r, struct rl_err *err);
+enum rl_rc http_openapi(struct request *r, struct rl_err *err); /* page.c */
+enum rl_rc http_index(struct request *r, struct rl_err *err);
+/* An embedded asset at r->path; *ret_known false when there is none. */
+enum rl_rc http_asset(struct request *r, bool *ret_known, struct rl_err *err);
+
+#endif

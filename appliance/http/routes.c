@@ -1,0 +1,37 @@
+/* The one list of what this server answers. schema/openapi.yaml describes it; a test compares the
+ * two. Read-only. */
+#include "http/request.h"
+
+/* clang-format off */
+static const struct route routes[] = {
+    {"POST",   "/api/v1/tasks",             ROUTE_USER,   http_task_submit,     false},
+    {"GET",    "/api/v1/tasks",             ROUTE_USER,   http_task_list,       false},
+    {"GET",    "/api/v1/tasks/{id}",        ROUTE_USER,   http_task_get,        false},
+    {"GET",    "/api/v1/tasks/{id}/events", ROUTE_USER,   http_task_events,     false},
+    {"POST",   "/api/v1/tasks/{id}/cancel", ROUTE_USER,   http_task_cancel,     false},
+    {"GET",    "/api/v1/tasks/{id}/video",  ROUTE_SIGNED, http_task_video,      false},
+    {"GET",    "/api/v1/tasks/{id}/poster", ROUTE_SIGNED, http_task_poster,     false},
+    {"GET",    "/api/v1/engines",           ROUTE_USER,   http_engines,         false},
+    {"GET",    "/api/v1/workers",           ROUTE_USER,   http_workers,         false},
+    {"GET",    "/api/v1/keys",              ROUTE_OWNER,  http_key_list,        false},
+    {"POST",   "/api/v1/keys",              ROUTE_OWNER,  http_key_add,         false},
+    {"DELETE", "/api/v1/keys/{id}",         ROUTE_OWNER,  http_key_revoke,      false},
+    {"POST",   "/api/v1/session",           ROUTE_OPEN,   http_session_create,  false},
+    {"GET",    "/api/v1/session",           ROUTE_USER,   http_session_get,     false},
+    {"DELETE", "/api/v1/session",           ROUTE_OPEN,   http_session_delete,  false},
+    {"POST",   "/api/v1/session/link",      ROUTE_USER,   http_session_link,    false},
+    {"GET",    "/api/v1/callback-secret",   ROUTE_USER,   http_callback_secret, false},
+    {"GET",    "/api/v1/backup",            ROUTE_OWNER,  http_backup,          true},
+    {"GET",    "/sign-in",                  ROUTE_OPEN,   http_sign_in,         true},
+    {"GET",    "/healthz",                  ROUTE_OPEN,   http_health,          false},
+    {"GET",    "/readyz",                   ROUTE_OPEN,   http_ready,           false},
+    {"GET",    "/openapi.json",             ROUTE_OPEN,   http_openapi,         false},
+    {"GET",    "/",                         ROUTE_OPEN,   http_index,           false},
+};
+/* clang-format on */
+
+const struct route *http_routes(size_t *ret_count)
+{
+    *ret_count = RL_ARRAY_LEN(routes);
+    return routes;
+}
