@@ -1,0 +1,304 @@
+/* The commands about the server itself: keys, sign-in link, callback secret, engines, backup. */
+#include "base/buf.h"
+#include "cli/api.h"
+#include "cli/client.h"
+#include "cli/commands.h"
+#include "cli/download.h"
+#include "cli/submit.h"
+#include "cli/term.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const struct cli_option json_option[] = {
+    {"json", 0, NULL, "JSON also on a terminal"},
+    {0},
+};
+
+/* Open the client and make one call. */
+static int ask(const struct cli_args *args, const struct cli_request *request,
+               struct cli_reply *reply)
+{
+    AUTO_CLIENT struct cli_client client = {0};
+    int status = cli_client_open(args, &client);
+
+    return status == CLI_OK ? cli_call(&client, request, reply) : status;
+}
+
+/* One member of the answer, alone on a line: what a script wants. */
+static int put_member(const struct cli_reply *reply, const char *name)
+{
+    const char *text = cli_member(reply->json, name);
+
+    if (!text)
+        return cli_not_understood();
+    cli_put(stdout, text);
+    putchar('\n');
+    return CLI_OK;
+}
+
+/* ---- keys ---- */
+
+static const struct cli_option key_add_options[] = {
+    {"user", 'u', "NAME", "whose key: 1 to 63 of A-Z a-z 0-9 . _ @ -"},
+    {"label", 'l', "TEXT", "what the key is for"},
+    {"owner", 0, NULL, "an owner sees and steers everybody's tasks and makes keys"},
+    {0},
+};
+
+static int run_key_add(const struct cli_call *call)
+{
+    const char *user = cli_args_text(call->args, "user"),
+               *label = cli_args_text(call->args, "label");
+    AUTO_BUF struct rl_buf body = {0};
+    AUTO_REPLY struct cli_reply reply = {0};
+    struct rl_jw w;
+    struct rl_err err;
+
+    if (!user) {
+        (void)rl_fail(&err, RL_BAD_REQUEST, "--user NAME is missing");
+        return cli_usage_error("key add", &err);
+    }
+    if (!rl_utf8_valid(user, strlen(user)) || (label && !rl_utf8_valid(label, strlen(label)))) {
+        (void)rl_fail(&err, RL_BAD_REQUEST, "a name or label is not UTF-8 text");
+        return cli_usage_error("key add", &err);
+    }
+    rl_buf_init(&body, 65536);
+    rl_jw_init(&w, &body, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_str(&w, "user", user);
+    if (label)
+        rl_jw_str(&w, "label", label);
+    if (cli_args_has(call->args, "owner"))
+        rl_jw_str(&w, "role", "owner");
+    rl_jw_end_object(&w);
+    if (rl_buf_ok(&body, &err))
+        return cli_usage_error("key add", &err);
+
+    int status =
+        ask(call->args,
+            &(struct cli_request){.method = "POST", .path = API_KEYS, .body = body.data}, &reply);
+    return status == CLI_OK ? put_member(&reply, "key") : status;
+}
+
+static void put_key(const struct rl_json *key)
+{
+    static const struct {
+        const char *name;
+        size_t columns;
+    } cells[] = {{"user_id", 24}, {"role", 6}, {"hint", 12}};
+    char created[32], safe[256];
+
+    const char *id = cli_member(key, "key_id");
+    if (id)
+        printf("%-8.20s", id);
+    else
+        printf("%-8lld", (long long)cli_member_int(key, "key_id", 0));
+    for (size_t i = 0; i < RL_ARRAY_LEN(cells); i++) {
+        const char *text = cli_member(key, cells[i].name);
+        (void)cli_safe(text ? text : "-", cells[i].columns, false, safe,
+                       sizeof(safe)); /* printf pads */
+        printf("  %-*s", (int)cells[i].columns, safe);
+    }
+    cli_local_time(cli_member(key, "created_at"), created);
+    printf("  %-19s  %-7s  ", created, cli_member(key, "revoked_at") ? "revoked" : "active");
+    cli_put(stdout, cli_member(key, "label"));
+    putchar('\n');
+}
+
+static int run_key_list(const struct cli_call *call)
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+
+    int status = ask(call->args, &(struct cli_request){.path = API_KEYS}, &reply);
+    if (status != CLI_OK)
+        return status;
+    if (cli_args_has(call->args, "json") || !isatty(STDOUT_FILENO)) {
+        cli_put_json(reply.http.body, reply.http.body_len);
+        return CLI_OK;
+    }
+    const struct rl_json *data = rl_json_get(reply.json, "data");
+    if (!data)
+        return cli_not_understood();
+    printf("%-8s  %-24s  %-6s  %-12s  %-19s  %-7s  %s\n", "KEY_ID", "USER", "ROLE", "KEY",
+           "CREATED", "STATE", "LABEL");
+    for (const struct rl_json *key = rl_json_child(data); key; key = rl_json_next(key))
+        put_key(key);
+    return CLI_OK;
+}
+
+static int run_key_revoke(const struct cli_call *call)
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+    char path[128];
+    const char *id = call->args->words[0];
+    struct rl_err err;
+
+    if (!*id || strlen(id) > 19 || id[strspn(id, "0123456789")]) {
+        (void)rl_fail(&err, RL_BAD_REQUEST, "'%.60s' is no key id (see `reeld key list`)", id);
+        return cli_usage_error("key revoke", &err);
+    }
+    (void)snprintf(path, sizeof(path), API_KEYS "/%s", id); /* measured above */
+    int status = ask(call->args, &(struct cli_request){.method = "DELETE", .path = path}, &reply);
+    if (status == CLI_OK && isatty(STDOUT_FILENO))
+        printf("key %s is revoked\n", id);
+    return status;
+}
+
+/* ---- link, secret, engines ---- */
+
+static int run_link(const struct cli_call *call)
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+
+    int status = ask(
+        call->args, &(struct cli_request){.method = "POST", .path = API_SESSION_LINK, .body = "{}"},
+        &reply);
+    return status == CLI_OK ? put_member(&reply, "url") : status;
+}
+
+static int run_secret(const struct cli_call *call)
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+
+    int status = ask(call->args, &(struct cli_request){.path = API_SECRET}, &reply);
+    return status == CLI_OK ? put_member(&reply, "secret") : status;
+}
+
+static void put_named(const struct rl_json *object, const char *indent)
+{
+    printf("%s", indent);
+    cli_put(stdout, cli_member(object, "name"));
+    const char *doc = cli_member(object, "doc");
+    if (doc && *doc) {
+        printf(": ");
+        cli_put(stdout, doc);
+    }
+    if (rl_json_is_true(rl_json_get(object, "default")))
+        printf(" (default)");
+    putchar('\n');
+}
+
+static int run_engines(const struct cli_call *call)
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+    static const char *const lists[] = {"models", "options"};
+
+    int status = ask(call->args, &(struct cli_request){.path = API_ENGINES}, &reply);
+    if (status != CLI_OK)
+        return status;
+    if (cli_args_has(call->args, "json") || !isatty(STDOUT_FILENO)) {
+        cli_put_json(reply.http.body, reply.http.body_len);
+        return CLI_OK;
+    }
+    const struct rl_json *data = rl_json_get(reply.json, "data");
+    if (!data)
+        return cli_not_understood();
+    for (const struct rl_json *engine = rl_json_child(data); engine;
+         engine = rl_json_next(engine)) {
+        put_named(engine, "");
+        for (size_t i = 0; i < RL_ARRAY_LEN(lists); i++) {
+            const struct rl_json *list = rl_json_get(engine, lists[i]);
+            const struct rl_json *item = list ? rl_json_child(list) : NULL;
+            if (item)
+                printf("  %s\n", lists[i]);
+            for (; item; item = rl_json_next(item))
+                put_named(item, "    ");
+        }
+    }
+    return CLI_OK;
+}
+
+/* ---- backup ---- */
+
+static const struct cli_option backup_options[] = {
+    {"force", 'f', NULL, "replace FILE when it exists"},
+    {0},
+};
+
+static int run_backup(const struct cli_call *call)
+{
+    AUTO_CLIENT struct cli_client client = {0};
+    struct cli_download download;
+    const char *path = call->args->words[0];
+
+    if (!cli_download_allowed(path))
+        return CLI_USAGE;
+    if (access(path, F_OK) == 0 && !cli_args_has(call->args, "force")) {
+        fprintf(stderr, "reeld: '%s' exists; --force replaces it\n", path);
+        return CLI_USAGE;
+    }
+    int status = cli_client_open(call->args, &client);
+    if (status == CLI_OK)
+        status = cli_download_open(&download, path, false, 0600);
+    if (status != CLI_OK)
+        return status;
+    status = cli_download_fetch(&download, &client, API_BACKUP);
+    if (status == CLI_OK)
+        status = cli_download_commit(&download, path);
+    else
+        (void)unlink(download.part); /* half a database is worth nothing */
+    cli_download_close(&download);
+    return status;
+}
+
+/* ---- the table's entries ---- */
+
+const struct cli_command cli_key_add = {
+    .name = "key add",
+    .synopsis = "--user NAME",
+    .summary = "make an API key and print it, once",
+    .options = key_add_options,
+    .client = true,
+    .run = run_key_add,
+};
+const struct cli_command cli_key_list = {
+    .name = "key list",
+    .synopsis = "",
+    .summary = "list the keys (never the keys themselves)",
+    .options = json_option,
+    .client = true,
+    .run = run_key_list,
+};
+const struct cli_command cli_key_revoke = {
+    .name = "key revoke",
+    .synopsis = "KEY_ID",
+    .summary = "make a key void at once",
+    .client = true,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run_key_revoke,
+};
+const struct cli_command cli_link = {
+    .name = "link",
+    .synopsis = "",
+    .summary = "print a link that signs a browser in",
+    .client = true,
+    .run = run_link,
+};
+const struct cli_command cli_secret = {
+    .name = "secret",
+    .synopsis = "",
+    .summary = "print the secret that signs your callbacks",
+    .client = true,
+    .run = run_secret,
+};
+const struct cli_command cli_engines = {
+    .name = "engines",
+    .synopsis = "",
+    .summary = "list the engines with their models and options",
+    .options = json_option,
+    .client = true,
+    .run = run_engines,
+};
+const struct cli_command cli_backup = {
+    .name = "backup",
+    .synopsis = "FILE",
+    .summary = "save a consistent copy of the database to a file here",
+    .details = "FILE is readable by its owner only: it holds prompts and secrets.\n",
+    .options = backup_options,
+    .client = true,
+    .min_words = 1,
+    .max_words = 1,
+    .run = run_backup,
+};

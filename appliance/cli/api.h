@@ -1,0 +1,12 @@
+/* Paths of the REST API that several commands need (http/routes.c serves them). */
+#ifndef RL_CLI_API_H
+#define RL_CLI_API_H
+
+#define API_SIGN_IN      "/sign-in?token=" /* + a token of purpose "link" */
+#define API_KEYS         "/api/v1/keys"
+#define API_SESSION_LINK "/api/v1/session/link"
+#define API_SECRET       "/api/v1/callback-secret"
+#define API_ENGINES      "/api/v1/engines"
+#define API_BACKUP       "/api/v1/backup"
+
+#endif

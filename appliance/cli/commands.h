@@ -1,0 +1,47 @@
+/* The command table: what each command is called, takes and does. */
+#ifndef RL_CLI_COMMANDS_H
+#define RL_CLI_COMMANDS_H
+
+#include "cli/args.h"
+#include "cli/cli.h"
+
+/* One invocation, borrowed for the run. */
+struct cli_call {
+    const struct cli_args *args;
+    int argc; /* the whole command line, for serve to start itself anew */
+    char **argv;
+    cli_end_fn end;
+};
+
+struct cli_command {
+    const char *name;     /* "submit", or two words: "key add" */
+    const char *synopsis; /* its words after the name, "[PROMPT | -]" */
+    const char *summary;  /* one line */
+    const char *details;  /* paragraphs for --help, lines of at most 78 columns; NULL = none */
+    const struct cli_option *options;
+    bool client; /* talks to a server: takes --url, --key, --state-dir */
+    size_t min_words, max_words;
+    int (*run)(const struct cli_call *call); /* returns an enum cli_exit */
+};
+
+extern const struct cli_command cli_serve, cli_submit, cli_get, cli_list, cli_cancel, cli_watch,
+    cli_events, cli_video, cli_key_add, cli_key_list, cli_key_revoke, cli_link, cli_secret,
+    cli_engines, cli_backup, cli_doctor;
+
+/* All commands but help and version, in the order of --help; NULL ends the list. */
+extern const struct cli_command *const cli_commands[];
+/* The three options of every client command, and --help. */
+extern const struct cli_option cli_server_options[], cli_common_options[];
+
+/* "reeld: <text>" with the reason of err to stderr; returns `status`. */
+int cli_complain(int status, const struct rl_err *err);
+/* The same for wrong words: adds where to read more. Returns CLI_USAGE. */
+int cli_usage_error(const char *command, const struct rl_err *err);
+
+/* --config FILE and --set name=value (config.c): defaults, then the file (fallback when none is
+ * named: it may be absent), then --set in order. Returns new. */
+struct config;
+enum rl_rc cli_config(const struct cli_args *args, struct config **ret_config, struct rl_err *err)
+    RL_NODISCARD;
+
+#endif
