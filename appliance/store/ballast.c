@@ -38,8 +38,6 @@ bool store_ballast_drop(struct store *store)
 
 void store_disk_watch(struct store *store)
 {
-    if (!atomic_load(&store->disk_full))
-        return;
     int64_t free_bytes = 0;
     if (rl_fs_free_bytes(store->dir, &free_bytes, NULL) != RL_OK)
         return;

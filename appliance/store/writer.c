@@ -238,6 +238,7 @@ static void *writer_main(void *arg)
 {
     struct store *store = arg;
     bool closing = false;
+    int64_t watched = 0; /* when a full disk was last looked at */
     while (!closing) {
         struct store_op *ops = take_group(store, &closing);
         if (ops) {
@@ -257,8 +258,10 @@ static void *writer_main(void *arg)
         pthread_mutex_unlock(&store->lock);
         if (frames > WAL_BUSY_FRAMES || (idle && frames > WAL_IDLE_FRAMES))
             checkpoint(store, SQLITE_CHECKPOINT_PASSIVE);
-        if (!ops)
+        if (atomic_load(&store->disk_full) && rl_mono_ms() - watched >= DISK_WATCH_MS) {
+            watched = rl_mono_ms();
             store_disk_watch(store);
+        }
     }
     checkpoint(store, SQLITE_CHECKPOINT_TRUNCATE);
     return NULL;

@@ -1,0 +1,288 @@
+/* The store: group commit, isolation of failing writes, second instance, disk full, backup. */
+#include "world.h"
+
+#include "base/fs.h"
+
+#include <pthread.h>
+#include <sqlite3.h>
+#include <stdatomic.h>
+#include <sys/mount.h>
+
+// link: rl_task PkgConfig::sqlite3
+
+struct put {
+    const char *name, *value;
+    enum rl_rc answer; /* what the write returns after its statement */
+    int runs;
+};
+
+static enum rl_rc put(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct put *p = arg;
+    p->runs++;
+    struct store_stmt *stmt = store_stmt(conn, SQL_META_SET);
+    store_bind_text(stmt, ":name", p->name);
+    store_bind_text(stmt, ":value", p->value);
+    enum rl_rc rc = store_run(stmt, NULL, err);
+    if (rc != RL_OK)
+        return rc;
+    return p->answer == RL_OK ? RL_OK : rl_fail(err, p->answer, "on purpose");
+}
+
+struct get {
+    const char *name;
+    char value[64];
+};
+
+static enum rl_rc get(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct get *g = arg;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_META_GET);
+    store_bind_text(stmt, ":name", g->name);
+    bool row;
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc == RL_OK)
+        (void)rl_copy_str(g->value, sizeof g->value, row ? store_col_text(stmt, 0) : "");
+    return rc;
+}
+
+static const char *read_meta(struct world *w, struct get *g, const char *name)
+{
+    struct rl_err err;
+    g->name = name;
+    world_ok(store_read(w->store, get, g, &err), &err);
+    return g->value;
+}
+
+static int setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    world_open(&w);
+    *state = &w;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    world_end(*state);
+    return 0;
+}
+
+static void test_store_write_is_visible_and_survives(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct get g;
+    struct put p = {.name = "a", .value = "1"};
+    world_ok(store_write(w->store, STORE_NORMAL, put, &p, &err), &err);
+    assert_string_equal(read_meta(w, &g, "a"), "1");
+    int64_t epoch = store_epoch(w->store);
+    world_close(w);
+    world_open(w);
+    assert_string_equal(read_meta(w, &g, "a"), "1");
+    assert_int_equal(store_epoch(w->store), epoch + 1);
+    assert_false(store_rebooted(w->store));
+}
+
+static void test_store_write_failure_rolls_back_only_itself(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct get g;
+    struct put bad = {.name = "bad", .value = "1", .answer = RL_CONFLICT};
+    assert_int_equal(store_write(w->store, STORE_NORMAL, put, &bad, &err), RL_CONFLICT);
+    assert_string_equal(err.reason, "on purpose");
+    assert_string_equal(read_meta(w, &g, "bad"), "");
+}
+
+struct crowd {
+    struct world *w;
+    int from, count;
+    atomic_int *failures;
+};
+
+static void *crowd_main(void *arg)
+{
+    struct crowd *c = arg;
+    for (int i = 0; i < c->count; i++) {
+        char name[32];
+        struct rl_err err;
+        (void)snprintf(name, sizeof name, "k%d", c->from + i);
+        struct put p = {.name = name, .value = "v", .answer = i % 5 == 4 ? RL_CONFLICT : RL_OK};
+        if (store_write(c->w->store, STORE_NORMAL, put, &p, &err) != p.answer)
+            atomic_fetch_add(c->failures, 1);
+    }
+    return NULL;
+}
+
+/* 16 threads, every fifth write fails on purpose: each has its own verdict, and groups really form.
+ */
+static void test_store_write_groups_of_many_threads(void **state)
+{
+    struct world *w = *state;
+    pthread_t threads[16];
+    struct crowd crowds[16];
+    atomic_int failures = 0;
+    struct get g;
+    for (int i = 0; i < 16; i++) {
+        crowds[i] = (struct crowd){w, i * 50, 50, &failures};
+        assert_int_equal(pthread_create(&threads[i], NULL, crowd_main, &crowds[i]), 0);
+    }
+    for (int i = 0; i < 16; i++)
+        pthread_join(threads[i], NULL);
+    assert_int_equal(failures, 0);
+    for (int i = 0; i < 800; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "k%d", i);
+        assert_string_equal(read_meta(w, &g, name), i % 5 == 4 ? "" : "v");
+    }
+    struct store_stats stats;
+    store_stats(w->store, &stats);
+    assert_true(stats.ops >= 800);
+    assert_true(stats.commits < stats.ops);
+}
+
+static void note(void *ctx, void *arg)
+{
+    char *log = ctx;
+    (void)strncat(log, arg, 8);
+}
+
+static enum rl_rc put_and_note(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct put *p = arg;
+    char *text = rl_strdup(p->name);
+    enum rl_rc rc = store_on_commit(conn, note, (void *)(uintptr_t)p->value, text, err);
+    if (rc != RL_OK)
+        return rc;
+    return p->answer == RL_OK ? RL_OK : rl_fail(err, p->answer, "on purpose");
+}
+
+static void test_store_on_commit_runs_only_for_what_is_kept(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char log[64] = "";
+    struct put a = {.name = "a", .value = log},
+               b = {.name = "b", .value = log, .answer = RL_CONFLICT},
+               c = {.name = "c", .value = log};
+    world_ok(store_write(w->store, STORE_NORMAL, put_and_note, &a, &err), &err);
+    assert_int_equal(store_write(w->store, STORE_NORMAL, put_and_note, &b, &err), RL_CONFLICT);
+    world_ok(store_write(w->store, STORE_NORMAL, put_and_note, &c, &err), &err);
+    assert_string_equal(log, "ac");
+}
+
+static void test_store_open_refuses_second_instance(void **state)
+{
+    struct world *w = *state;
+    struct store *second = NULL;
+    struct rl_err err;
+    struct get g;
+    assert_int_equal(store_open(w->cfg, world_fatal, w, &second, &err), RL_LOCKED);
+    struct put p = {.name = "still", .value = "works"};
+    world_ok(store_write(w->store, STORE_NORMAL, put, &p, &err), &err);
+    assert_string_equal(read_meta(w, &g, "still"), "works");
+}
+
+static void test_store_open_refuses_newer_schema(void **state)
+{
+    struct world *w = *state;
+    char path[128];
+    sqlite3 *db;
+    struct rl_err err;
+    world_close(w);
+    (void)snprintf(path, sizeof path, "%s/reeld.db", w->dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "PRAGMA user_version = 999", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(store_open(w->cfg, world_fatal, w, &w->store, &err), RL_STORE_ERROR);
+    assert_non_null(strstr(err.reason, "newer reeld"));
+}
+
+static void test_store_backup_is_whole(void **state)
+{
+    struct world *w = *state;
+    char path[128], verdict[64];
+    struct rl_err err;
+    struct put p = {.name = "kept", .value = "yes"};
+    world_ok(store_write(w->store, STORE_NORMAL, put, &p, &err), &err);
+    (void)snprintf(path, sizeof path, "%s/copy.db", w->dir);
+    world_ok(store_backup(w->store, path, &err), &err);
+    world_ok(store_check_file(path, verdict, sizeof verdict, &err), &err);
+    assert_string_equal(verdict, "ok");
+    assert_int_not_equal(store_backup(w->store, path, &err),
+                         RL_OK); /* never over an existing file */
+}
+
+/* A tmpfs of 8 MiB: normal writes end in DISK_FULL, the ballast lets urgent ones through, space
+ * heals it. */
+static void test_store_write_full_disk(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct get g;
+    char filler[128], limit[64];
+    world_close(w);
+    (void)snprintf(limit, sizeof limit, "size=%dm", 8);
+    if (mount("tmpfs", w->dir, "tmpfs", 0, limit) != 0) {
+        world_open(w);
+        print_message("skipped: mounting needs root\n");
+        skip();
+    }
+    world_set(w, "store.ballast_bytes", "2097152");
+    world_open(w);
+    (void)snprintf(filler, sizeof filler, "%s/filler", w->dir);
+    FILE *f = fopen(filler, "w");
+    static char block[4096];
+    memset(block, 'x', sizeof block);
+    assert_non_null(f);
+    setbuf(f, NULL);
+    while (fwrite(block, 1, sizeof block, f) == sizeof block)
+        ;
+    (void)fclose(f);
+    enum rl_rc rc = RL_OK;
+    static char big[48];
+    memset(big, 'b', sizeof big - 1);
+    for (int i = 0; i < 4000 && rc == RL_OK; i++) {
+        char name[32];
+        (void)snprintf(name, sizeof name, "n%d", i);
+        struct put p = {.name = name, .value = big};
+        rc = store_write(w->store, STORE_NORMAL, put, &p, &err);
+    }
+    assert_int_equal(rc, RL_DISK_FULL);
+    struct put urgent = {.name = "urgent", .value = "done"};
+    world_ok(store_write(w->store, STORE_URGENT, put, &urgent, &err), &err);
+    assert_string_equal(read_meta(w, &g, "urgent"), "done");
+    assert_int_equal(store_admit(w->store, &err), RL_DISK_FULL);
+    assert_int_equal(unlink(filler), 0);
+    struct put healed = {.name = "healed", .value = "yes"};
+    rc = RL_DISK_FULL;
+    for (int i = 0; i < 100 && rc == RL_DISK_FULL; i++) { /* the watch looks every two seconds */
+        rc = store_write(w->store, STORE_NORMAL, put, &healed, &err);
+        usleep(rc == RL_DISK_FULL ? 100000 : 0);
+    }
+    world_ok(rc, &err);
+    assert_int_equal(w->fatal, 0);
+    world_close(w);
+    assert_int_equal(umount(w->dir), 0);
+    world_set(w, "store.ballast_bytes", "0");
+    world_open(w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_store_write_is_visible_and_survives, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_write_failure_rolls_back_only_itself, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_store_write_groups_of_many_threads, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_on_commit_runs_only_for_what_is_kept, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_store_open_refuses_second_instance, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_open_refuses_newer_schema, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_backup_is_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_write_full_disk, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
