@@ -32,7 +32,7 @@ void cli_draw(const struct rl_json *task, int64_t started_ms, const char *note);
 void cli_draw_clear(void);
 bool cli_is_terminal(const char *status);
 /* The task of an answer in plain lines, for a terminal. */
-void cli_put_task(const struct rl_json *task);
+void cli_put_task(const struct cli_client *client, const struct rl_json *task);
 
 /* Save the task's video at `path`: resumed from path.part, checked against the task's SHA-256,
  * renamed. Complains itself; returns an exit status. */

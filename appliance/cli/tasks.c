@@ -46,7 +46,7 @@ static int run_get(const struct cli_call *call)
     if (wants_json(call->args))
         cli_put_json(reply.http.body, reply.http.body_len);
     else if (reply.json)
-        cli_put_task(reply.json);
+        cli_put_task(&client, reply.json);
     else
         return cli_not_understood();
     return CLI_OK;

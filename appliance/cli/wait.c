@@ -73,6 +73,8 @@ void cli_draw(const struct rl_json *task, int64_t started_ms, const char *note)
         return;
     if (!p.status)
         p.status = "WAITING";
+    if (strcmp(p.status, "PROCESSING") != 0)
+        p.percent = -1; /* nothing of it is done yet */
     cli_progress_line(&p, cli_columns(STDERR_FILENO) - 1, cli_utf8(), line, sizeof(line));
     fprintf(stderr, "\r%s\033[K", line);
     fflush(stderr);
@@ -93,11 +95,12 @@ static void put_line(const char *name, const char *text)
     putchar('\n');
 }
 
-static void put_video(const struct rl_json *video)
+static void put_video(const struct cli_client *client, const struct rl_json *video)
 {
-    char size[32];
+    char size[32], address[2048];
+    const char *url = cli_member(video, "url");
 
-    if (!cli_member(video, "url"))
+    if (!url)
         return;
     cli_size_text(cli_member_int(video, "bytes", 0), size);
     printf("%-16s%lldx%lld, %lld frames at %lld fps, %s\n", "video",
@@ -105,10 +108,13 @@ static void put_video(const struct rl_json *video)
            (long long)cli_member_int(video, "height", 0),
            (long long)cli_member_int(video, "frames", 0),
            (long long)cli_member_int(video, "fps", 0), size);
-    put_line("url", cli_member(video, "url"));
+    /* the server names it relative to itself */
+    (void)snprintf(address, sizeof(address), "%s%s", *url == '/' ? client->url : "",
+                   url); /* a long one is cut */
+    put_line("url", address);
 }
 
-void cli_put_task(const struct rl_json *task)
+void cli_put_task(const struct cli_client *client, const struct rl_json *task)
 {
     static const char *const times[] = {"created_at", "started_at", "finished_at"};
     char text[64];
@@ -135,7 +141,7 @@ void cli_put_task(const struct rl_json *task)
     put_line("error", cli_member(task, "error_code"));
     put_line("reason", cli_member(task, "error_msg"));
     put_line("callback", cli_member(task, "callback_status"));
-    put_video(rl_json_get(task, "video"));
+    put_video(client, rl_json_get(task, "video"));
 }
 
 /* The end of the task, to stdout. Returns the exit status. */
@@ -153,7 +159,7 @@ static int finish(const struct cli_client *client, const struct cli_reply *reply
         cli_put_json(reply->http.body, reply->http.body_len);
         return result;
     }
-    cli_put_task(reply->json);
+    cli_put_task(client, reply->json);
     if (result == CLI_OK && output)
         put_line("saved", output);
     return result;
