@@ -420,15 +420,16 @@ static int run_serve(const struct cli_call *call)
     bool first_run = false;
     int status;
 
-    (void)umask(077);
-    raise_files();
-    set_signals(s);
     enum rl_rc rc = net_init(&err);
     s->net = rc == RL_OK;
     if (rc == RL_OK)
         rc = configure(s, &err);
-    if (rc == RL_OK)
+    if (rc == RL_OK) {
+        (void)umask(077);
+        raise_files();
+        set_signals(s);
         rc = start_modules(s, &first_run, &err);
+    }
     if (rc == RL_OK)
         rc = publish_url(s, &err);
     if (rc == RL_OK) {
