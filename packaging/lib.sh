@@ -65,12 +65,17 @@ need() {
         die "these packages are missing, and there is neither root nor sudo to install them: ${missing[*]}
        as root: apt-get install --no-install-recommends ${missing[*]}"
     fi
-    say "installing: ${missing[*]}"
+    say "installing ${#missing[@]} packages and what they need: ${missing[*]}"
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >/dev/null ||
         say 'apt-get update failed; trying with the lists that are there'
+    local log
+    log=$(mktemp)
     as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends \
-        -o Dpkg::Use-Pty=0 install "${missing[@]}" </dev/null >&2 ||
-        die "apt-get could not install: ${missing[*]}"
+        -o Dpkg::Use-Pty=0 install "${missing[@]}" </dev/null >"$log" 2>&1 || {
+        tail -n 30 "$log" >&2
+        die "apt-get could not install: ${missing[*]} (all of its output: $log)"
+    }
+    rm -f "$log"
 }
 
 # wait_for SECONDS COMMAND…: until it succeeds; fails when the time is over.
