@@ -109,6 +109,7 @@ function Player({ task }: { task: Task }) {
       preload="metadata"
       src={video_path(task.task_id)}
       poster={poster_path(task.task_id)}
+      style={task.video ? { aspectRatio: `${task.video.width} / ${task.video.height}` } : {}}
       aria-label={`Video: ${task.prompt.slice(0, 80)}`}
       onError={() => set_broken(true)}
     />

@@ -264,7 +264,8 @@ test("the settings of a task go back into the form", async () => {
   await page.click(".row-open");
   await page.see(".detail-state", "OUTPUT_INVALID");
   await page.click("dialog button", "Use these settings");
-  await page.until("!document.querySelector('dialog').open && document.activeElement.id === 'prompt'");
+  await page.until("!document.querySelector('dialog').open");
+  await page.until("document.activeElement.id === 'prompt'");
   await page.click("button[type=submit]");
   await page.until("document.querySelectorAll('.row').length === 2");
   const { idempotency_key, ...body } = api.submits[0];
