@@ -24,14 +24,13 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define SLICE_MS      5
-#define IDLE_MS       1000 /* the thread shows that it lives at least so often */
-#define PAUSE_MS      1000 /* after a failed read, or when memory is short */
-#define RECORD_MIN_MS 50   /* first wait after a failed write; doubles */
-#define RECORD_MAX_MS 5000
-#define TIMER_FLOOR_MS                                                                             \
-    5 /* a row that is not due although its timer is: look again, without spinning */
-#define NEVER INT64_MAX
+#define SLICE_MS       5
+#define IDLE_MS        1000  /* the thread shows that it lives at least so often */
+#define LOOK_MS        30000 /* looks at least so often: a suspend stops timers, not next_at */
+#define TIMER_FLOOR_MS 5     /* no spinning when a row is not quite due at its time */
+#define PAUSE_MS       200   /* after a failed read, or when memory is short */
+#define RECORD_MIN_MS  50    /* first wait after a failed write; doubles */
+#define RECORD_MAX_MS  5000
 
 struct outbox {
     struct store *store; /* borrowed, like hub */
@@ -65,7 +64,7 @@ static void log_recorded(const struct outbox_result *r)
            "task_id=%" PRId64 " status=%s webhook_id=%s http_status=%d try=%" PRId64
            " duration_ms=%" PRId64 " code=%s",
            r->task_id, r->status, r->webhook_id, r->http_status, r->tries, r->duration_ms,
-           rl_code_name(r->rc));
+           r->rc ? rl_code_name(r->rc) : "-");
 }
 
 /* Write n results; free their slots when they are durable. */
@@ -147,9 +146,11 @@ static enum rl_rc look_for_due(struct outbox *outbox, size_t room, struct rl_err
         rc = outbox_timer(outbox->store, rl_wall_ms(), &wait_ms, err);
         if (rc)
             return rc;
-        if (wait_ms >= 0 && wait_ms < TIMER_FLOOR_MS)
+        if (wait_ms < 0 || wait_ms > LOOK_MS)
+            wait_ms = LOOK_MS;
+        if (wait_ms < TIMER_FLOOR_MS)
             wait_ms = TIMER_FLOOR_MS;
-        outbox->timer_at = wait_ms >= 0 ? rl_mono_ms() + wait_ms : NEVER;
+        outbox->timer_at = rl_mono_ms() + wait_ms;
         outbox->walk.active = true;
         outbox->look = false;
     }
@@ -261,7 +262,6 @@ static struct outbox *outbox_new(struct tasks *tasks, int own_port)
     outbox->ids = calloc(outbox->slots.n, sizeof *outbox->ids);
     outbox->post = (struct outbox_post){.multi = net_multi_new(), .cfg = cfg, .own_port = own_port};
     outbox->look = true;
-    outbox->timer_at = NEVER;
     outbox->record_wait_ms = RECORD_MIN_MS;
     atomic_init(&outbox->round_at, rl_mono_ms());
     if (!outbox->slots.slot || !outbox->done || !outbox->ids || !outbox->post.multi) {

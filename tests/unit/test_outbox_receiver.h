@@ -40,7 +40,7 @@ struct received {
     int port;
     int64_t wall_ms;
     char id[64], timestamp[32], signature[128], key[64], type[64], agent[64];
-    char body[512];
+    char body[2048];
     size_t body_len;
 };
 
@@ -66,7 +66,7 @@ struct receiver {
     } held[RECEIVER_HELD];
 };
 
-static void receiver_header(const char *head, const char *name, char *value, size_t size)
+static inline void receiver_header(const char *head, const char *name, char *value, size_t size)
 {
     const char *line = strcasestr(head, name);
 
@@ -79,7 +79,7 @@ static void receiver_header(const char *head, const char *name, char *value, siz
 }
 
 /* Read one request whole. false: it broke off. */
-static bool receiver_read(int fd, struct received *r)
+static inline bool receiver_read(int fd, struct received *r)
 {
     char buf[8192];
     size_t len = 0;
@@ -96,7 +96,7 @@ static bool receiver_read(int fd, struct received *r)
             continue;
         receiver_header(buf, "\r\ncontent-length", text, sizeof text);
         size_t want = (size_t)strtoul(text, NULL, 10);
-        if (want > sizeof r->body || len < (size_t)(end - buf) + 4 + want)
+        if (want >= sizeof r->body || len < (size_t)(end - buf) + 4 + want)
             continue;
         memcpy(r->body, end + 4, want);
         r->body_len = want;
@@ -111,12 +111,12 @@ static bool receiver_read(int fd, struct received *r)
     }
 }
 
-static void receiver_say(int fd, const char *text)
+static inline void receiver_say(int fd, const char *text)
 {
     (void)send(fd, text, strlen(text), MSG_NOSIGNAL); /* the client may be gone */
 }
 
-static void receiver_hold(struct receiver *x, int fd, int64_t for_ms)
+static inline void receiver_hold(struct receiver *x, int fd, int64_t for_ms)
 {
     for (size_t i = 0; i < RECEIVER_HELD; i++)
         if (!x->held[i].answer_at) {
@@ -127,7 +127,7 @@ static void receiver_hold(struct receiver *x, int fd, int64_t for_ms)
     (void)close(fd);
 }
 
-static void receiver_huge(int fd)
+static inline void receiver_huge(int fd)
 {
     static const char zeros[65536];
 
@@ -137,7 +137,8 @@ static void receiver_huge(int fd)
             return;
 }
 
-static void receiver_answer(struct receiver *x, int fd, enum answer answer, int redirect_port)
+static inline void receiver_answer(struct receiver *x, int fd, enum answer answer,
+                                   int redirect_port)
 {
     char text[256];
 
@@ -181,7 +182,7 @@ static void receiver_answer(struct receiver *x, int fd, enum answer answer, int 
     (void)close(fd);
 }
 
-static void receiver_serve(struct receiver *x, size_t which)
+static inline void receiver_serve(struct receiver *x, size_t which)
 {
     struct received r = {0};
     struct timeval patience = {.tv_sec = 2};
@@ -210,7 +211,7 @@ static void receiver_serve(struct receiver *x, size_t which)
 }
 
 /* Answer the held connections whose time has come; ms until the next, -1 = none. */
-static int receiver_release(struct receiver *x)
+static inline int receiver_release(struct receiver *x)
 {
     int64_t now = rl_mono_ms();
     int64_t next = -1;
@@ -254,7 +255,7 @@ static void *receiver_main(void *arg)
     }
 }
 
-static struct receiver *receiver_new(void)
+static inline struct receiver *receiver_new(void)
 {
     struct receiver *x = calloc(1, sizeof *x);
 
@@ -270,13 +271,13 @@ static struct receiver *receiver_new(void)
     return x;
 }
 
-static void receiver_ring(struct receiver *x)
+static inline void receiver_ring(struct receiver *x)
 {
     if (write(x->wake, &(uint64_t){1}, sizeof(uint64_t)) < 0)
         abort();
 }
 
-static void receiver_free(struct receiver *x)
+static inline void receiver_free(struct receiver *x)
 {
     (void)pthread_mutex_lock(&x->lock);
     x->stopping = true;
@@ -293,7 +294,7 @@ static void receiver_free(struct receiver *x)
 }
 
 /* A new port with this script. Returns the port. */
-static int receiver_listen(struct receiver *x, const enum answer *script, size_t steps)
+static inline int receiver_listen(struct receiver *x, const enum answer *script, size_t steps)
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t len = sizeof in;
@@ -315,7 +316,7 @@ static int receiver_listen(struct receiver *x, const enum answer *script, size_t
     return ntohs(in.sin_port);
 }
 
-static void receiver_redirect_to(struct receiver *x, int port)
+static inline void receiver_redirect_to(struct receiver *x, int port)
 {
     (void)pthread_mutex_lock(&x->lock);
     x->redirect_port = port;
@@ -323,7 +324,7 @@ static void receiver_redirect_to(struct receiver *x, int port)
 }
 
 /* Requests so far at this port (0 = any). */
-static size_t receiver_count(struct receiver *x, int port)
+static inline size_t receiver_count(struct receiver *x, int port)
 {
     size_t count = 0;
 
@@ -335,7 +336,7 @@ static size_t receiver_count(struct receiver *x, int port)
 }
 
 /* Wait for `count` requests in all. */
-static bool receiver_wait(struct receiver *x, size_t count, int64_t wait_ms)
+static inline bool receiver_wait(struct receiver *x, size_t count, int64_t wait_ms)
 {
     struct timespec until = rl_deadline(CLOCK_REALTIME, wait_ms);
 
@@ -347,7 +348,7 @@ static bool receiver_wait(struct receiver *x, size_t count, int64_t wait_ms)
     return there;
 }
 
-static void receiver_get(struct receiver *x, size_t i, struct received *ret_request)
+static inline void receiver_get(struct receiver *x, size_t i, struct received *ret_request)
 {
     (void)pthread_mutex_lock(&x->lock);
     *ret_request = x->request[i];
