@@ -133,13 +133,6 @@ static int log_message(const struct mg_connection *conn, const char *message)
     return 1;
 }
 
-static int log_access(const struct mg_connection *conn, const char *message)
-{
-    (void)conn;
-    (void)message; /* it holds the query; log_request does this without */
-    return 1;
-}
-
 static int init_connection(const struct mg_connection *conn, void **conn_data)
 {
     struct http *http = mg_get_user_data(mg_get_context(conn));
@@ -230,10 +223,11 @@ static enum rl_rc start_civetweb(struct http *http, struct rl_err *err)
                              "access_control_allow_methods",
                              "",
                              NULL};
+    /* No log_access: the library would format a line with the query in it, by localtime(), which is
+     * not thread-safe; log_request does it. */
     struct mg_callbacks callbacks = {.begin_request = begin_request,
                                      .http_error = http_error,
                                      .log_message = log_message,
-                                     .log_access = log_access,
                                      .init_connection = init_connection,
                                      .connection_close = connection_close};
     struct mg_init_data init = {&callbacks, http, options};
