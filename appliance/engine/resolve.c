@@ -154,13 +154,21 @@ static enum rl_rc check_option(const struct engine_option *o, const struct rl_js
     return rl_fail(err, RL_INTERNAL, "option %s has an unknown type", o->name);
 }
 
-static const struct engine_option *find_option(const struct engine *engine, const char *name,
-                                               bool unlocked)
+static enum rl_rc find_option(const struct engine *engine, const char *name, bool unlocked,
+                              const char *field, const struct engine_option **ret_option,
+                              struct rl_err *err)
 {
-    for (size_t i = 0; i < engine->option_count; i++)
-        if (strcmp(engine->options[i].name, name) == 0)
-            return engine->options[i].hidden && !unlocked ? NULL : &engine->options[i];
-    return NULL;
+    for (size_t i = 0; i < engine->option_count; i++) {
+        if (strcmp(engine->options[i].name, name) != 0)
+            continue;
+        if (engine->options[i].hidden && !unlocked)
+            return rl_fail_field(err, RL_INVALID_FIELD, field,
+                                 "is locked; testpattern.faults=on in the configuration opens it");
+        *ret_option = &engine->options[i];
+        return RL_OK;
+    }
+    return rl_fail_field(err, RL_INVALID_FIELD, field, "engine %s has no such option",
+                         engine->name);
 }
 
 static enum rl_rc resolve_options(const struct engine *engine, const struct rl_json *options,
@@ -174,11 +182,10 @@ static enum rl_rc resolve_options(const struct engine *engine, const struct rl_j
          v = rl_json_next(v)) {
         char field[64]; /* as long as rl_err keeps */
         (void)snprintf(field, sizeof(field), "options.%.48s", rl_json_name(v)); /* fits */
-        const struct engine_option *o = find_option(engine, rl_json_name(v), unlocked);
-        if (!o)
-            return rl_fail_field(err, RL_INVALID_FIELD, field, "engine %s has no such option",
-                                 engine->name);
-        enum rl_rc rc = check_option(o, v, field, err);
+        const struct engine_option *o = NULL;
+        enum rl_rc rc = find_option(engine, rl_json_name(v), unlocked, field, &o, err);
+        if (rc == RL_OK)
+            rc = check_option(o, v, field, err);
         if (rc != RL_OK)
             return rc;
     }

@@ -265,6 +265,8 @@ static void test_resolve_options_refused(void **state)
         assert_string_equal(err.field, cases[i].field);
         assert_null(options);
     }
+    assert_int_equal(resolve_options("testpattern", "{\"fault\":\"fail\"}"), RL_INVALID_FIELD);
+    assert_non_null(strstr(err.reason, "testpattern.faults"));
 }
 
 static void test_resolve_faults_when_unlocked(void **state)

@@ -137,7 +137,7 @@ static int fail_each(const char *op, int errnum, bool short_write, enum rl_rc wa
         fault.at = at;
         fault.errnum = errnum;
         fault.short_write = short_write;
-        enum rl_rc rc = make_clip(16, &err);
+        enum rl_rc rc = make_clip(8, &err);
         if (rc == RL_OK) {
             assert_true(fault.calls < at || (short_write && fault.calls == at));
             assert_int_equal(unlink(path), 0);

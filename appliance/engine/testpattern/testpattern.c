@@ -57,13 +57,15 @@ struct work {
 };
 
 /* The options were checked by the catalogue; what is absent or odd keeps its default. */
-static struct script read_script(const struct engine_request *request)
+static enum rl_rc read_script(const struct engine_request *request, struct script *ret_script,
+                              struct rl_err *err)
 {
     struct script s = {.fault = FAULT_NONE};
     AUTO_JSON struct rl_json *root = NULL;
     const char *text = request->options ? request->options : "{}";
-    if (rl_json_parse(text, strlen(text), &root, NULL) != RL_OK)
-        return s;
+    enum rl_rc rc = rl_json_parse(text, strlen(text), &root, err);
+    if (rc != RL_OK)
+        return rc;
     const struct {
         const char *name;
         int64_t max, *value;
@@ -81,7 +83,8 @@ static struct script read_script(const struct engine_request *request)
     for (size_t i = 0; word && i < RL_ARRAY_LEN(fault_words); i++)
         if (strcmp(word, fault_words[i]) == 0)
             s.fault = (enum fault)i;
-    return s;
+    *ret_script = s;
+    return RL_OK;
 }
 
 /* What a checkpoint must match before its frames count as made. FNV-1a. */
@@ -228,12 +231,14 @@ static enum rl_rc testpattern_generate(struct engine_run *run, const struct engi
     (void)run; /* nothing is loaded */
     struct work w = {.request = request,
                      .ctl = ctl,
-                     .script = read_script(request),
                      .resume = read_checkpoint(request, ctl),
                      .checkpoint_ms = rl_mono_ms()};
+    enum rl_rc rc = read_script(request, &w.script, err);
+    if (rc != RL_OK)
+        return rc;
     int frames = w.script.fault == FAULT_SHORT ? request->frames / 2 : request->frames;
     beat(&w, ENGINE_LOAD, 0, 1);
-    enum rl_rc rc = card_new(request, &w.card, err);
+    rc = card_new(request, &w.card, err);
     if (rc != RL_OK)
         return rc;
     beat(&w, ENGINE_LOAD, 1, 1);
@@ -264,7 +269,8 @@ static void testpattern_unload(struct engine_run *run)
 
 static int64_t testpattern_input_wait_ms(const struct engine_request *request)
 {
-    return read_script(request).input_ms;
+    struct script script;
+    return read_script(request, &script, NULL) == RL_OK ? script.input_ms : 0;
 }
 
 const struct engine *testpattern_engine(void)
