@@ -363,7 +363,7 @@ static void serve_video(struct net_server *server, int fd, const char *request)
     (void)snprintf(ranges[n], sizeof(ranges[0]), "%s", range ? range : "none");
     ranges[n][strcspn(ranges[n], "\r")] = '\0';
     long from = range && !ignore_range ? strtol(range + strlen("Range: bytes="), NULL, 10) : 0;
-    answer(fd, from ? 206 : 200, "video/mp4", "", VIDEO + from);
+    answer(fd, from ? 206 : 200, "video/mp4", "", &VIDEO[from]);
 }
 
 static void download(const char *part, int status, const char *first_range, size_t turns)

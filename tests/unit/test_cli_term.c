@@ -104,11 +104,11 @@ static void test_progress_full(void **state)
                              .eta_s = 42};
 
     line_of(&p, 79, true, line);
-    assert_string_equal(line,
-                        "PROCESSING  denoise 12/30  [█████████████████░░░░░░░░░░░░░░░░░]   50%  ETA 0:42");
+    assert_string_equal(
+        line, "PROCESSING  denoise 12/30  [█████████████████░░░░░░░░░░░░░░░░░]   50%  ETA 0:42");
     line_of(&p, 79, false, line);
-    assert_string_equal(line,
-                        "PROCESSING  denoise 12/30  [#################.................]   50%  ETA 0:42");
+    assert_string_equal(
+        line, "PROCESSING  denoise 12/30  [#################.................]   50%  ETA 0:42");
     line_of(&p, 30, false, line);
     assert_string_equal(line, "PROCESSING   50%  ETA 0:42");
     line_of(&p, 10, false, line);
