@@ -32,6 +32,8 @@
 
 #define POOL_STOP_MS     20000 /* a run stops at its next step and hands its task back */
 #define POOL_REPLACE_MS  2000  /* the device is lost: its thread will hardly answer */
+#define POOL_JOIN_MS     500   /* for threads whose runs have ended */
+#define DRAIN_LOOK_MS    50
 #define OUTBOX_STOP_MS   3000
 #define LAST_DEADLINE_MS 40000
 #define QUICK_REPLACE_MS 10000 /* a replacement so soon after the start waits a little first */
@@ -286,30 +288,47 @@ static void guard_stop(struct serve *s)
 
 static int64_t http_wait_ms(const struct serve *s, int64_t stop_began_ms)
 {
-    int64_t left_ms = LAST_DEADLINE_MS - 5000 - (rl_mono_ms() - stop_began_ms);
+    int64_t left_ms = LAST_DEADLINE_MS - 8000 - (rl_mono_ms() - stop_began_ms);
     int64_t wait_ms = config_int(s->cfg, CFG_HTTP_DRAIN_MS);
 
     return wait_ms < left_ms ? wait_ms : left_ms > 0 ? left_ms : 0;
 }
 
-/* Everything down, in reverse order; also after a start that broke off. A pool that does not let go
- * is left alone, with all that its threads may still touch: the process must then end without
- * freeing it. */
+/* Ask the runs to hand their tasks back, and wait for that while the server still answers watchers.
+ */
+static void drain_runs(struct serve *s, int64_t until_ms)
+{
+    if (!s->tasks)
+        return;
+    runs_drain(s->tasks);
+    for (;;) {
+        uint64_t tick = hub_tick(s->hub); /* before the look: a task that moves rings */
+        int64_t left_ms = until_ms - rl_mono_ms();
+        if (runs_active(s->tasks) == 0 || left_ms <= 0)
+            return;
+        /* a run leaves the list a little after its task's last move */
+        (void)hub_wait(s->hub, NULL, tick, left_ms < DRAIN_LOOK_MS ? left_ms : DRAIN_LOOK_MS);
+    }
+}
+
+/* Everything down, in reverse order; also after a start that broke off. The server goes before the
+ * pool and the outbox, whose figures it shows. A pool that does not let go is left alone, with all
+ * that its threads may still touch: the process must then end without freeing it. */
 static void stop_modules(struct serve *s, int64_t pool_ms)
 {
     int64_t began_ms = rl_mono_ms();
 
-    if (s->tasks)
-        runs_drain(s->tasks);
-    if (s->pool && !pool_stop(s->pool, pool_ms)) {
-        rl_log(RL_LOG_ERROR, "pool_hangs", "wait_ms=%lld", (long long)pool_ms);
-        s->abandoned = true;
-    }
-    outbox_stop(s->outbox, OUTBOX_STOP_MS);
+    drain_runs(s, began_ms + pool_ms);
     if (s->http) {
         http_stop(s->http, http_wait_ms(s, began_ms));
         (void)unlink(s->url_path); /* a left-over only leads to "no answer" */
     }
+    int64_t left_ms = began_ms + pool_ms - rl_mono_ms();
+    if (s->pool && !pool_stop(s->pool, left_ms > POOL_JOIN_MS ? left_ms : POOL_JOIN_MS)) {
+        rl_log(RL_LOG_ERROR, "pool_hangs", "wait_ms=%lld", (long long)pool_ms);
+        s->abandoned = true;
+    }
+    outbox_stop(s->outbox, OUTBOX_STOP_MS);
     if (s->abandoned)
         return;
     if (s->schedule)

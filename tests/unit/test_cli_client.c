@@ -179,7 +179,23 @@ static void run_against(struct net_server *server, struct cli_run *run, const ch
     cli_run(run, input, words);
 }
 
+static pthread_mutex_t notes_lock =
+    PTHREAD_MUTEX_INITIALIZER; /* guards: seen_keys, ranges (server threads) */
 static char seen_keys[8][128];
+
+/* Note a text in the next free row; its number. */
+static size_t note(char *rows, size_t row_size, size_t row_count, const char *text)
+{
+    size_t n = 0;
+
+    pthread_mutex_lock(&notes_lock);
+    while (n < row_count - 1 && rows[n * row_size])
+        n++;
+    (void)snprintf(rows + n * row_size, row_size, "%.50s", text); /* cut */
+    rows[n * row_size + strcspn(rows + n * row_size, "\r")] = '\0';
+    pthread_mutex_unlock(&notes_lock);
+    return n;
+}
 
 /* Breaks the first two connections without an answer, then accepts. */
 static void serve_after_two(struct net_server *server, int fd, const char *request)
@@ -187,10 +203,8 @@ static void serve_after_two(struct net_server *server, int fd, const char *reque
     const char *key = strstr(request, "Idempotency-Key: ");
 
     (void)server;
-    size_t n = 0; /* the client makes one request at a time */
-    while (n < RL_ARRAY_LEN(seen_keys) - 1 && seen_keys[n][0])
-        n++;
-    (void)snprintf(seen_keys[n], sizeof(seen_keys[0]), "%.60s", key ? key : "none");
+    size_t n =
+        note(seen_keys[0], sizeof(seen_keys[0]), RL_ARRAY_LEN(seen_keys), key ? key : "none");
     if (n < 2) {
         net_server_reset(fd);
         return;
@@ -257,6 +271,7 @@ static void test_problem_is_explained(void **state)
     struct net_server *server = net_server_start(serve_problem);
 
     run_against(server, &run, " two\nlines\n\n", "submit", "-", NULL, NULL);
+    net_server_stop(server); /* its threads are done with last_request */
     assert_int_equal(run.status, CLI_REFUSED);
     assert_string_equal(run.out, "");
     assert_string_equal(run.err, "reeld: 422 INVALID_FIELD: prompt: must not?[2J be empty\n"
@@ -266,6 +281,7 @@ static void test_problem_is_explained(void **state)
         strstr(last_request,
                "\r\n\r\n{\"prompt\":\" two\\nlines\"}")); /* the last line ends go, no more */
 
+    server = net_server_start(serve_problem);
     run_against(server, &run, NULL, "get", "500", NULL, NULL);
     assert_int_equal(run.status, CLI_SERVER);
     assert_string_equal(run.err, "reeld: 503 UNAVAILABLE: draining\n");
@@ -357,11 +373,7 @@ static void serve_video(struct net_server *server, int fd, const char *request)
         answer(fd, 200, "application/json", "", body);
         return;
     }
-    size_t n = 0;
-    while (n < RL_ARRAY_LEN(ranges) - 1 && ranges[n][0])
-        n++;
-    (void)snprintf(ranges[n], sizeof(ranges[0]), "%s", range ? range : "none");
-    ranges[n][strcspn(ranges[n], "\r")] = '\0';
+    (void)note(ranges[0], sizeof(ranges[0]), RL_ARRAY_LEN(ranges), range ? range : "none");
     long from = range && !ignore_range ? strtol(range + strlen("Range: bytes="), NULL, 10) : 0;
     answer(fd, from ? 206 : 200, "video/mp4", "", &VIDEO[from]);
 }

@@ -97,8 +97,9 @@ static void end_process(int status)
 
 struct server {
     pid_t pid;
-    int out, err; /* read ends */
-    char log[16384];
+    int out, err;    /* read ends */
+    char log[16384]; /* standard error so far */
+    size_t log_len;
 };
 
 static char dir[64];
@@ -141,6 +142,7 @@ static void start(struct server *s, const char *script, const char *notify, cons
     s->out = out[0];
     s->err = err[0];
     s->log[0] = '\0';
+    s->log_len = 0;
     for (size_t i = 0; i < RL_ARRAY_LEN(running); i++)
         if (running[i] == 0) {
             running[i] = s->pid;
@@ -163,18 +165,25 @@ static void read_line(struct server *s, char *line, size_t size)
     line[len] = '\0';
 }
 
-/* Everything that the server says on standard error, until it ends; its exit status. */
+/* Read standard error until it says this, or ends (NULL). */
+static void read_log(struct server *s, const char *says)
+{
+    struct pollfd p = {.fd = s->err, .events = POLLIN};
+    ssize_t n;
+
+    while (!(says && strstr(s->log, says)) && poll(&p, 1, WAIT_MS) == 1 &&
+           (n = read(s->err, s->log + s->log_len, sizeof(s->log) - 1 - s->log_len)) > 0) {
+        s->log_len += (size_t)n;
+        s->log[s->log_len] = '\0';
+    }
+}
+
+/* The server's exit status; its log is complete then. */
 static int end_of(struct server *s)
 {
-    size_t len = 0;
     int status;
-    ssize_t n;
-    struct pollfd p = {.fd = s->err, .events = POLLIN};
 
-    while (poll(&p, 1, WAIT_MS) == 1 &&
-           (n = read(s->err, s->log + len, sizeof(s->log) - 1 - len)) > 0)
-        len += (size_t)n;
-    s->log[len] = '\0';
+    read_log(s, NULL);
     assert_int_equal(waitpid(s->pid, &status, 0), s->pid);
     for (size_t i = 0; i < RL_ARRAY_LEN(running); i++)
         if (running[i] == s->pid)
@@ -345,9 +354,7 @@ static void test_serve_second_signal_ends_at_once(void **state)
     start(&s, "pool_blocks", NULL, "127.0.0.1:0");
     url_of(&s, url);
     assert_int_equal(kill(s.pid, SIGTERM), 0);
-    while (ready_status(url) == 200) /* bounded: the first signal is being taken */
-        ;
-    assert_int_equal(ready_status(url), 503);
+    read_log(&s, "event=stopping");
     assert_int_equal(kill(s.pid, SIGTERM), 0);
     assert_int_equal(end_of(&s), CLI_FAILED);
     assert_non_null(strstr(s.log, "stop_at_once"));
