@@ -26,6 +26,7 @@ CREATE TABLE api_key (
 CREATE TABLE queue (
     queue_name TEXT PRIMARY KEY,
     state      TEXT NOT NULL DEFAULT 'RUNNING' CHECK (state IN ('RUNNING', 'PAUSED', 'DRAINING')),
+    resumed_at INTEGER NOT NULL DEFAULT 0,  -- steady clock: waiting tasks' time-outs count anew from here
     created_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
@@ -61,12 +62,13 @@ CREATE TABLE task (
     created_at      INTEGER NOT NULL,
     updated_at      INTEGER NOT NULL,
     queued_at       INTEGER NOT NULL,       -- first enqueue of the round
-    queue_clock_at  INTEGER NOT NULL,       -- what the queue time-out counts from
-    not_before      INTEGER NOT NULL,       -- 0 = claimable; else due then (delayed start, retry)
+    queue_due_at    INTEGER NOT NULL,       -- steady clock: when the queue time-out strikes; 0 = never
+    not_before      INTEGER NOT NULL,       -- steady clock: 0 = claimable; else due then (delayed start, retry)
+    waits_for       INTEGER NOT NULL,       -- a soft-cancelled twin still runs: its result is wanted
     started_at      INTEGER NOT NULL,
     finished_at     INTEGER NOT NULL,
     run_at          INTEGER NOT NULL,       -- asked-for start
-    input_at        INTEGER NOT NULL,       -- CREATED until then: inputs are being fetched
+    input_at        INTEGER NOT NULL,       -- steady clock: CREATED until then, inputs are being fetched
     max_retries     INTEGER NOT NULL,
     queue_timeout_s INTEGER NOT NULL,       -- 0 = none
     run_timeout_s   INTEGER NOT NULL,       -- 0 = none, -1 = derived from the work
@@ -101,11 +103,15 @@ CREATE TABLE task (
 
 CREATE UNIQUE INDEX task_idempotency ON task(user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX task_claim ON task(queue_name, rank, task_id) WHERE status = 'QUEUED' AND not_before = 0;
+CREATE INDEX task_priority ON task(priority, queued_at) WHERE status = 'QUEUED' AND not_before = 0;
 CREATE INDEX task_wait ON task(not_before) WHERE status = 'QUEUED' AND not_before > 0;
 CREATE INDEX task_input ON task(input_at) WHERE status = 'CREATED';
 CREATE INDEX task_run ON task(task_id) WHERE status = 'PROCESSING';
-CREATE INDEX task_queue_clock ON task(queue_clock_at) WHERE status = 'QUEUED';
-CREATE INDEX task_done ON task(finished_at, task_id) WHERE finished_at > 0;
+CREATE INDEX task_queue_due ON task(queue_name, queue_due_at) WHERE status = 'QUEUED' AND queue_due_at > 0;
+CREATE INDEX task_twin ON task(waits_for) WHERE waits_for > 0;
+CREATE INDEX task_kept ON task(user_id, params_hash) WHERE status = 'CANCELED' AND cancel_mode = 'soft';
+CREATE INDEX task_dead ON task(task_id) WHERE status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0;
+CREATE INDEX task_done ON task(finished_at, task_id, video_bytes) WHERE finished_at > 0;
 CREATE INDEX task_status ON task(status, task_id);
 CREATE INDEX task_user ON task(user_id, status, task_id);
 
@@ -114,7 +120,7 @@ CREATE VIEW task_row AS
 SELECT task_id, user_id, idempotency_key, idempotency_kind, request_hash, params_hash, prompt, negative_prompt, engine, model,
        width, height, frames, fps, steps, seed, seed_given, guidance_scale, flow_shift, options,
        status, version, priority, queue_name, rank, worker_id, attempt, epoch,
-       created_at, updated_at, queued_at, queue_clock_at, not_before, started_at, finished_at, run_at, input_at,
+       created_at, updated_at, queued_at, queue_due_at, not_before, waits_for, started_at, finished_at, run_at, input_at,
        max_retries, queue_timeout_s, run_timeout_s, retry_count, requeue_count, crash_count, best_step, round,
        cancel_mode, error_code, error_msg, dismissed_at,
        video_file, video_bytes, video_sha256, video_width, video_height, video_frames, video_fps,
@@ -150,6 +156,24 @@ CREATE TABLE task_event (
 ) STRICT;
 CREATE INDEX task_event_task ON task_event(task_id, seq);
 
+-- Tasks that retention removed: they answer TASK_EXPIRED as long as their history is kept.
+CREATE TABLE purged (
+    task_id   INTEGER PRIMARY KEY,
+    user_id   TEXT NOT NULL,
+    purged_at INTEGER NOT NULL
+) STRICT;
+CREATE INDEX purged_age ON purged(purged_at);
+
+-- Measured speed, for time-outs and ETAs: ms per million units of work (pixel x frame x step).
+CREATE TABLE speed (
+    engine      TEXT NOT NULL,
+    model       TEXT NOT NULL,
+    device      TEXT NOT NULL,
+    ms_per_unit REAL NOT NULL,
+    runs        INTEGER NOT NULL,
+    PRIMARY KEY (engine, model, device)
+) STRICT, WITHOUT ROWID;
+
 -- Callback duties: written in the transaction of the terminal state, body frozen.
 CREATE TABLE outbox (
     outbox_id   INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -164,8 +188,7 @@ CREATE TABLE outbox (
     status      TEXT NOT NULL CHECK (status IN ('PENDING', 'SUCCEEDED', 'FAILED')),
     tries       INTEGER NOT NULL DEFAULT 0,
     max_tries   INTEGER NOT NULL,
-    next_at     INTEGER NOT NULL,
-    wait_ms     INTEGER NOT NULL DEFAULT 0, -- the planned wait: bounds what a clock jump can do
+    next_at     INTEGER NOT NULL,           -- steady clock
     created_at  INTEGER NOT NULL,
     finished_at INTEGER NOT NULL DEFAULT 0,
     last_error  TEXT,
@@ -173,7 +196,6 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_due ON outbox(next_at, outbox_id) WHERE status = 'PENDING';
 CREATE INDEX outbox_host ON outbox(host, next_at, outbox_id) WHERE status = 'PENDING';
-CREATE INDEX outbox_planned ON outbox(next_at - wait_ms) WHERE status = 'PENDING';
 
 CREATE TABLE delivery (
     outbox_id   INTEGER NOT NULL REFERENCES outbox(outbox_id) ON DELETE CASCADE,

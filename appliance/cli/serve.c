@@ -169,7 +169,7 @@ static enum rl_rc start_modules(struct serve *s, bool *ret_first_run, struct rl_
     if (rc == RL_OK)
         rc = tasks_open(s->cfg, s->store, s->hub, s->engines, &s->tasks, ret_first_run, err);
     if (rc == RL_OK) {
-        rc = schedule_start(s->tasks, err);
+        rc = schedule_start(s->tasks, on_replace, s, err);
         s->schedule = rc == RL_OK;
     }
     if (rc == RL_OK)

@@ -67,9 +67,35 @@
       "set-back per task the same user already has waiting; 0 = off")                                             \
     X(QUEUE_NAMES, "queue.names", INT, "64", 1, 1024, "queues", "distinct queue_names; a claim looks at each head") \
     X(QUEUE_DEPTH, "queue.depth", INT, "1000000", 1, 100000000, "tasks", "waiting tasks before QUEUE_FULL")       \
+    X(RUN_FLOOR_S, "run.timeout_floor_s", INT, "300", 1, 31536000, "s",                                           \
+      "least processing time-out; the derived one is run.timeout_factor times the expected run time")             \
+    X(RUN_FACTOR, "run.timeout_factor", INT, "4", 1, 100, "times", "see run.timeout_floor_s; machines get busy")  \
+    X(RUN_STALE_MS, "run.stale_ms", INT, "60000", 50, 3600000, "ms",                                              \
+      "silence of a run that counts as a hang, if it is also 4 times its slowest beat in that phase")             \
+    X(CHECKPOINT_S, "run.checkpoint_s", INT, "30", 0, 3600, "s",                                                  \
+      "work between two denoise checkpoints: what a crash may cost; 0 = at every chance")                         \
+    X(LIMIT_PENDING, "limit.pending_tasks", INT, "3", 0, 1000000, "tasks",                                        \
+      "unfinished tasks of one app user before TOO_MANY_PENDING_TASKS (the owner: none); 0 = no limit")           \
+    X(LIMIT_SUBMITS, "limit.submits_per_minute", INT, "600", 0, 1000000, "per min",                               \
+      "submits of one app key (the owner's: none); 0 = no limit")                                                 \
+    X(LIMIT_READS, "limit.reads_per_minute", INT, "0", 0, 10000000, "per min", "reads of one app key; 0 = no limit") \
+    X(LIMIT_ADDRESS, "limit.address_per_second", INT, "100", 0, 1000000, "per s",                                 \
+      "failed sign-ins of one address, and all requests of one that is not loopback; 0 = no limit")               \
+    X(TRUSTED_PROXIES, "limit.trusted_proxies", TEXT, "", 0, 4096, "CIDR list",                                   \
+      "front proxies whose X-Forwarded-For is believed, comma separated; none by default")                        \
+    X(RETAIN_DAYS, "retain.days", INT, "0", 0, 36500, "days",                                                     \
+      "finished tasks and their videos are removed after this; 0 = kept (they are somebody's work)")              \
+    X(RETAIN_COUNT, "retain.count", INT, "0", 0, 100000000, "tasks", "finished tasks kept at most; 0 = all")       \
+    X(RETAIN_BYTES, "retain.bytes", INT, "0", 0, 1152921504606846976, "bytes", "videos kept at most; 0 = all")     \
+    X(RETAIN_EVENTS_DAYS, "retain.events_days", INT, "90", 1, 36500, "days",                                      \
+      "history of removed tasks: until then they answer TASK_EXPIRED, and feeds can replay them")                 \
+    X(CACHE_TASKS, "task.cache", INT, "4096", 0, 1000000, "tasks",                                                \
+      "finished tasks answered from memory (about 2 KiB each); 0 = off")                                          \
     /* pool */                                                                                                    \
     X(POOL_CPU_SLOTS, "pool.cpu_slots", INT, "1", 0, 64, "slots",                                                 \
       "slots when no GPU is found (an engine uses all cores itself)")                                             \
+    X(POOL_CAP, "pool.processing_cap", INT, "0", 0, 1024, "tasks",                                                \
+      "PROCESSING tasks at once; 0 = max(1, 1.5 x GPUs rounded up), or the CPU slots")                            \
     X(POOL_CRASH_BUDGET, "pool.crash_budget", INT, "3", 0, 100, "crashes",                                        \
       "runs of one task that may take the process down before FAILED; 0 = none is fatal to the task")             \
     /* engines */                                                                                                 \

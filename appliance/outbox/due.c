@@ -11,7 +11,6 @@
 #include <string.h>
 
 #define HOSTS_PER_PAGE 256
-#define DRIFT_MS       1000 /* a clock that is set back by less delays by less */
 
 void outbox_duty_clear(struct outbox_duty *duty)
 {
@@ -179,39 +178,19 @@ enum rl_rc outbox_walk_page(struct store *store, struct outbox_walk *walk,
 
 struct timer {
     int64_t now;
-    bool drifted;
     int64_t wait_ms;
 };
 
 static enum rl_rc read_timer(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct timer *timer = arg;
-    int64_t drifted = 0;
-    bool row = false;
-    struct store_stmt *check = store_stmt(conn, SQL_OUTBOX_DRIFTED);
-
-    store_bind_int(check, ":now", timer->now + DRIFT_MS);
-    enum rl_rc rc = store_int(check, 0, &drifted, err);
-    if (rc)
-        return rc;
-    timer->drifted = drifted != 0;
-    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_TIMER);
-    store_bind_int(stmt, ":now", timer->now);
-    rc = store_step(stmt, &row, err);
-    if (rc)
-        return rc;
-    timer->wait_ms =
-        row ? outbox_time_left(store_col_int(stmt, 0), store_col_int(stmt, 1), timer->now) : -1;
-    return RL_OK;
-}
-
-static enum rl_rc reanchor(struct store_conn *conn, void *arg, struct rl_err *err)
-{
-    const struct timer *timer = arg;
-    struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_REANCHOR);
+    int64_t next_at = 0;
+    struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_TIMER);
 
     store_bind_int(stmt, ":now", timer->now);
-    return store_run(stmt, NULL, err);
+    enum rl_rc rc = store_int(stmt, -1, &next_at, err);
+    timer->wait_ms = next_at < 0 ? -1 : next_at - timer->now;
+    return rc;
 }
 
 enum rl_rc outbox_timer(struct store *store, int64_t now, int64_t *ret_wait_ms, struct rl_err *err)
@@ -219,11 +198,6 @@ enum rl_rc outbox_timer(struct store *store, int64_t now, int64_t *ret_wait_ms, 
     struct timer timer = {.now = now};
     enum rl_rc rc = store_read(store, read_timer, &timer, err);
 
-    if (!rc && timer.drifted) {
-        rc = store_write(store, STORE_URGENT, reanchor, &timer, err);
-        if (!rc)
-            rc = store_read(store, read_timer, &timer, err);
-    }
     if (rc)
         return rc;
     *ret_wait_ms = timer.wait_ms;

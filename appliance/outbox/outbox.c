@@ -17,6 +17,7 @@
 #include "events/events.h"
 #include "net/net.h"
 #include "outbox/parts.h"
+#include "store/store.h"
 #include "task/task.h"
 
 #include <inttypes.h>
@@ -33,7 +34,8 @@
 #define RECORD_MAX_MS  5000
 
 struct outbox {
-    struct store *store; /* borrowed, like hub */
+    struct tasks *tasks; /* borrowed, like store and hub */
+    struct store *store;
     struct hub *hub;
     struct outbox_post post;
     pthread_t thread;
@@ -72,7 +74,7 @@ static bool record_some(struct outbox *outbox, struct outbox_slot **done, size_t
 {
     struct rl_err err = {0};
 
-    if (outbox_record(outbox->store, done, n, &err)) {
+    if (outbox_record(outbox->tasks, done, n, &err)) {
         rl_log(RL_LOG_WARN, "callback_not_recorded", "code=%s results=%zu", rl_code_name(err.code),
                n);
         return false;
@@ -143,7 +145,7 @@ static enum rl_rc look_for_due(struct outbox *outbox, size_t room, struct rl_err
     enum rl_rc rc = RL_OK;
 
     if (!outbox->walk.active) {
-        rc = outbox_timer(outbox->store, rl_wall_ms(), &wait_ms, err);
+        rc = outbox_timer(outbox->store, store_steady_ms(outbox->store), &wait_ms, err);
         if (rc)
             return rc;
         if (wait_ms < 0 || wait_ms > LOOK_MS)
@@ -154,8 +156,8 @@ static enum rl_rc look_for_due(struct outbox *outbox, size_t room, struct rl_err
         outbox->walk.active = true;
         outbox->look = false;
     }
-    rc = outbox_walk_page(outbox->store, &outbox->walk, &outbox->slots, rl_wall_ms(), outbox->ids,
-                          room, &n, err);
+    rc = outbox_walk_page(outbox->store, &outbox->walk, &outbox->slots,
+                          store_steady_ms(outbox->store), outbox->ids, room, &n, err);
     if (rc)
         return rc;
     for (size_t i = 0; i < n; i++) { /* one bad row must not take its neighbours' turn */
@@ -253,6 +255,7 @@ static struct outbox *outbox_new(struct tasks *tasks, int own_port)
 
     if (!outbox)
         return NULL;
+    outbox->tasks = tasks;
     outbox->store = tasks_store(tasks);
     outbox->hub = tasks_hub(tasks);
     outbox->slots.n = (size_t)config_int(cfg, CFG_CALLBACK_IN_FLIGHT);

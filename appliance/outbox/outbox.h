@@ -1,5 +1,5 @@
-/* The outbox: delivers callback duties as signed webhooks, records every attempt, retries, gives up into the dead
- * letter. One thread; woken by the doorbell. */
+/* The outbox: delivers callback duties as signed webhooks, records every attempt, retries, gives up
+ * into the dead letter. One thread; woken by the doorbell. */
 #ifndef RL_OUTBOX_OUTBOX_H
 #define RL_OUTBOX_OUTBOX_H
 
@@ -17,8 +17,10 @@ void outbox_stop(struct outbox *outbox, int64_t wait_ms);
 int64_t outbox_stalled_ms(struct outbox *outbox);
 
 /* Standard Webhooks 1.0 signature "v1,<base64>" of id.timestamp.body into signature[64].
- * secret: "whsec_<base64>" or any other text (then its bytes are the key). RL_INVALID_FIELD: empty or bad base64. */
-enum rl_rc outbox_sign(const char *secret, const char *webhook_id, int64_t timestamp_s, const void *body,
-                       size_t len, char *signature, struct rl_err *err) RL_NODISCARD;
+ * secret: "whsec_<base64>" or any other text (then its bytes are the key). RL_INVALID_FIELD: empty
+ * or bad base64. */
+enum rl_rc outbox_sign(const char *secret, const char *webhook_id, int64_t timestamp_s,
+                       const void *body, size_t len, char *signature, struct rl_err *err)
+    RL_NODISCARD;
 
 #endif

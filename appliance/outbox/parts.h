@@ -9,6 +9,7 @@ struct net_multi;
 struct net_response;
 struct sockaddr;
 struct store;
+struct tasks;
 
 /* ---- dial.c ---- */
 /* May a callback be sent to this binary address? Never: reeld's own port on any address of this
@@ -23,9 +24,6 @@ bool outbox_dial_allowed(const struct sockaddr *addr, int own_port);
  * max(2 * the wait, 60 s). Pure. */
 int64_t outbox_retry_wait(int64_t wait_ms, int64_t max_wait_ms, int64_t tries,
                           int64_t retry_after_ms, uint32_t jitter);
-/* ms until a row is due: next_at - now, but never negative nor more than the wait that was planned,
- * whatever the clock has done since. Pure. */
-int64_t outbox_time_left(int64_t next_at, int64_t planned_ms, int64_t now);
 
 /* ---- slots.c: what is under way, and whose result is not recorded yet ---- */
 enum outbox_slot_state {
@@ -93,8 +91,7 @@ struct outbox_walk {
 enum rl_rc outbox_walk_page(struct store *store, struct outbox_walk *walk,
                             const struct outbox_slots *slots, int64_t now, int64_t *ids,
                             size_t room, size_t *ret_count, struct rl_err *err) RL_NODISCARD;
-/* ret_wait_ms: until the next row becomes due, -1 = none. When the clock went back, rows are
- * planned anew from now first (a write). */
+/* ret_wait_ms: until the next row becomes due, -1 = none. now: the store's steady clock. */
 enum rl_rc outbox_timer(struct store *store, int64_t now, int64_t *ret_wait_ms, struct rl_err *err)
     RL_NODISCARD;
 
@@ -114,7 +111,7 @@ void outbox_answered(struct outbox_slot *slot, const struct net_response *respon
 /* ---- record.c ---- */
 /* Deliveries, duties and the tasks' callback_status of these results, in one transaction. A duty
  * that is no longer PENDING is passed over. */
-enum rl_rc outbox_record(struct store *store, struct outbox_slot *const *done, size_t n,
+enum rl_rc outbox_record(struct tasks *tasks, struct outbox_slot *const *done, size_t n,
                          struct rl_err *err) RL_NODISCARD;
 
 #endif

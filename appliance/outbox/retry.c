@@ -17,12 +17,3 @@ int64_t outbox_retry_wait(int64_t wait_ms, int64_t max_wait_ms, int64_t tries,
     int64_t jittered = wait + wait * (int64_t)jitter / 1000000;
     return asked > jittered ? asked : jittered;
 }
-
-int64_t outbox_time_left(int64_t next_at, int64_t planned_ms, int64_t now)
-{
-    int64_t left = next_at - now;
-
-    if (left > planned_ms)
-        left = planned_ms;
-    return left > 0 ? left : 0;
-}

@@ -10,7 +10,6 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "events/events.h"
-#include "store/store.h"
 #include "task/task.h"
 #include "video/video.h"
 

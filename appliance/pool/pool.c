@@ -10,7 +10,6 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "events/events.h"
-#include "store/store.h"
 #include "task/task.h"
 
 #include <pthread.h>
@@ -27,6 +26,7 @@ struct worker {
     pthread_t thread;
     bool started;
     atomic_bool alive;
+    bool ended; /* guarded by pool->lock */
     atomic_llong task_id;
 };
 
@@ -35,6 +35,8 @@ struct pool {
     pool_replace_fn replace;
     void *user;
     atomic_bool stop;
+    pthread_mutex_t lock; /* guards: workers[].ended */
+    pthread_cond_t end;
     size_t count;
     struct worker workers[DEVICES_MAX];
 };
@@ -76,6 +78,10 @@ static void *worker_main(void *arg)
     }
     generate_unload(&loaded);
     atomic_store(&worker->alive, false);
+    pthread_mutex_lock(&pool->lock);
+    worker->ended = true;
+    pthread_cond_broadcast(&pool->end);
+    pthread_mutex_unlock(&pool->lock);
     return NULL;
 }
 
@@ -102,12 +108,15 @@ enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
     struct pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return rl_fail(err, RL_NO_MEMORY, "pool");
+    pthread_mutex_init(&pool->lock, NULL);
+    pthread_cond_init(&pool->end, NULL);
     pool->tasks = tasks;
     pool->replace = replace;
     pool->user = user;
     enum rl_rc rc = engines_devices(tasks_engines(tasks), devices, DEVICES_MAX, &pool->count, err);
     for (size_t i = 0; rc == RL_OK && i < pool->count; i++)
         pool->workers[i].device = devices[i];
+    tasks_set_slots(tasks, (int64_t)pool->count);
     if (rc == RL_OK)
         rc = start_workers(pool, err);
     if (rc != RL_OK) {
@@ -116,6 +125,20 @@ enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
     }
     *ret_pool = pool;
     return RL_OK;
+}
+
+/* Join a worker that ends before `until`; false: it does not. */
+static bool join(struct pool *pool, struct worker *worker, const struct timespec *until)
+{
+    pthread_mutex_lock(&pool->lock);
+    while (!worker->ended &&
+           pthread_cond_clockwait(&pool->end, &pool->lock, CLOCK_MONOTONIC, until) == 0)
+        ;
+    bool ended = worker->ended;
+    pthread_mutex_unlock(&pool->lock);
+    if (ended)
+        pthread_join(worker->thread, NULL);
+    return ended;
 }
 
 bool pool_stop(struct pool *pool, int64_t wait_ms)
@@ -128,17 +151,18 @@ bool pool_stop(struct pool *pool, int64_t wait_ms)
     struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);
     for (size_t i = 0; i < pool->count; i++) {
         struct worker *worker = &pool->workers[i];
-        if (!worker->started)
+        if (!worker->started || join(pool, worker, &until))
             continue;
-        if (pthread_clockjoin_np(worker->thread, NULL, CLOCK_MONOTONIC, &until) != 0) {
-            rl_log(RL_LOG_ERROR, "worker_hangs", "worker_id=%s task_id=%lld", worker->device.id,
-                   (long long)atomic_load(&worker->task_id));
-            all = false;
-        }
+        rl_log(RL_LOG_ERROR, "worker_hangs", "worker_id=%s task_id=%lld", worker->device.id,
+               (long long)atomic_load(&worker->task_id));
+        all = false;
     }
-    if (all)
-        free(pool); /* else its threads still use it; the process ends */
-    return all;
+    if (!all)
+        return false; /* its threads still use the pool; the process ends */
+    pthread_cond_destroy(&pool->end);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+    return true;
 }
 
 size_t pool_workers(struct pool *pool, struct pool_worker_info *workers, size_t room)

@@ -50,6 +50,8 @@ struct store {
     int lock_fd;
     int64_t epoch;
     bool rebooted;
+    char boot_id[64];                   /* "" = not known */
+    int64_t anchor_steady, anchor_boot; /* steady = anchor_steady + (boottime - anchor_boot) */
     store_fatal_fn fatal;
     void *fatal_user;
 

@@ -1,12 +1,17 @@
-/* Schema versions and the epoch. Each migration runs in its own transaction and raises
- * user_version; a database from a newer reeld is refused. Runs before the writer thread starts. */
+/* Schema versions, the epoch and the steady clock. Each migration runs in its own transaction and
+ * raises user_version; a database from a newer reeld is refused. Runs before the writer thread
+ * starts. */
 #include "store/internal.h"
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "store_sql_text.h"
 
 #include <string.h>
+
+#define CLOCK_LEAP_MS                                                                              \
+    (30 * 86400 * INT64_C(1000)) /* a longer time off is taken for a broken clock */
 
 static enum rl_rc user_version(struct store_conn *conn, int *ret_version, struct rl_err *err)
 {
@@ -77,7 +82,49 @@ static enum rl_rc meta_set(struct store_conn *conn, const char *name, const char
     return store_run(stmt, NULL, err);
 }
 
-static enum rl_rc write_epoch(struct store *store, const char *boot, struct rl_err *err)
+int64_t store_steady_ms(const struct store *store)
+{
+    return store->anchor_steady + rl_boot_ms() - store->anchor_boot;
+}
+
+static enum rl_rc write_clock(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct store *store = arg;
+    char text[64];
+    (void)snprintf(text, sizeof text, "%lld %lld", (long long)store_steady_ms(store),
+                   (long long)rl_boot_ms());
+    return meta_set(conn, "steady_clock", text, err);
+}
+
+enum rl_rc store_keep_clock(struct store *store, struct rl_err *err)
+{
+    return store_write(store, STORE_NORMAL, write_clock, store, err);
+}
+
+/* Go on from the remembered clock. Over a reboot the wall clock is believed, unless it lies before
+ * what was already seen or absurdly far ahead: then the time off does not count. */
+static enum rl_rc read_clock(struct store *store, bool same_boot, struct rl_err *err)
+{
+    char text[64];
+    long long steady = 0, boot = 0;
+    enum rl_rc rc = meta_get(store->writer, "steady_clock", text, sizeof text, err);
+    if (rc != RL_OK)
+        return rc;
+    bool known = sscanf(text, "%lld %lld", &steady, &boot) == 2;
+    store->anchor_boot = rl_boot_ms();
+    store->anchor_steady = rl_wall_ms();
+    if (known && same_boot && boot <= store->anchor_boot) {
+        store->anchor_steady = steady + store->anchor_boot - boot;
+    } else if (known &&
+               (store->anchor_steady < steady || store->anchor_steady > steady + CLOCK_LEAP_MS)) {
+        rl_log(RL_LOG_WARN, "clock_suspect", "wall_ms=%lld last_ms=%lld",
+               (long long)store->anchor_steady, steady);
+        store->anchor_steady = steady;
+    }
+    return RL_OK;
+}
+
+static enum rl_rc write_epoch(struct store *store, struct rl_err *err)
 {
     struct store_conn *conn = store->writer;
     char text[64], was[64];
@@ -87,28 +134,30 @@ static enum rl_rc write_epoch(struct store *store, const char *boot, struct rl_e
     if (rc != RL_OK)
         return rc;
     store->epoch = strtoll(text, NULL, 10) + 1;
-    store->rebooted = was[0] != '\0' && boot[0] != '\0' && strcmp(was, boot) != 0;
+    bool same_boot = was[0] != '\0' && strcmp(was, store->boot_id) == 0;
+    store->rebooted = was[0] != '\0' && store->boot_id[0] != '\0' && !same_boot;
     (void)snprintf(text, sizeof text, "%lld", (long long)store->epoch);
     rc = meta_set(conn, "epoch", text, err);
     if (rc == RL_OK)
-        rc = meta_set(conn, "boot_id", boot, err);
-    return rc;
+        rc = meta_set(conn, "boot_id", store->boot_id, err);
+    if (rc == RL_OK)
+        rc = read_clock(store, same_boot, err);
+    return rc == RL_OK ? write_clock(conn, store, err) : rc;
 }
 
 enum rl_rc store_take_epoch(struct store *store, struct rl_err *err)
 {
-    char boot[64] = "";
     AUTO_FREE char *text = NULL;
     size_t len = 0;
     if (rl_fs_read("/proc/sys/kernel/random/boot_id", 256, &text, &len, NULL) == RL_OK) {
         text[strcspn(text, "\n")] = '\0';
-        (void)rl_copy_str(boot, sizeof boot,
-                          text); /* "" = not known: then nothing counts as a reboot */
+        (void)rl_copy_str(store->boot_id, sizeof store->boot_id,
+                          text); /* "" = not known: nothing counts as a reboot */
     }
     enum rl_rc rc = store_exec(store->writer, "BEGIN IMMEDIATE", err);
     if (rc != RL_OK)
         return rc;
-    rc = write_epoch(store, boot, err);
+    rc = write_epoch(store, err);
     if (rc == RL_OK)
         rc = store_exec(store->writer, "COMMIT", err);
     if (rc != RL_OK && !sqlite3_get_autocommit(store->writer->db))

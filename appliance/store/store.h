@@ -27,6 +27,13 @@ const char *store_version(void); /* SQLite's */
 int64_t store_epoch(const struct store *store);
 /* True when the machine was rebooted since the previous epoch (boot id differs). */
 bool store_rebooted(const struct store *store);
+/* The clock that due times are stored in: wall time as of the first start after a boot, carried on
+ * by CLOCK_BOOTTIME. It counts suspend, ignores every jump of the wall clock, goes on over restarts
+ * of the program, and never runs backwards over a reboot. Any thread. */
+int64_t store_steady_ms(const struct store *store);
+/* Remember the steady clock durably (so that a boot in 1970 goes on from here); once a minute is
+ * enough. */
+enum rl_rc store_keep_clock(struct store *store, struct rl_err *err) RL_NODISCARD;
 
 /* A unit of work. May run more than once (after a lost transaction): it must set its outputs anew
  * each time, and free what an earlier run left there. Not RL_OK: its changes are rolled back,

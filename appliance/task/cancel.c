@@ -75,8 +75,10 @@ enum rl_rc task_cancel(struct tasks *tasks, const struct caller *caller, int64_t
     if (work.stop) {
         pthread_mutex_lock(&tasks->live_lock);
         struct run *run = run_find_locked(tasks, task_id, work.task->attempt);
-        if (run)
+        if (run && atomic_load(&run->stop) != RUN_CANCEL) {
+            atomic_store(&run->stop_ms, rl_mono_ms());
             atomic_store(&run->stop, RUN_CANCEL);
+        }
         pthread_mutex_unlock(&tasks->live_lock);
     }
     *ret_task = work.task;

@@ -12,8 +12,8 @@
     X(INT, seed_given) X(REAL, guidance_scale) X(REAL, flow_shift) X(TEXT, options)                \
     X(TEXT, status) X(INT, version) X(INT, priority) X(TEXT, queue_name) X(INT, rank)              \
     X(TEXT, worker_id) X(INT, attempt) X(INT, epoch)                                               \
-    X(INT, created_at) X(INT, updated_at) X(INT, queued_at) X(INT, queue_clock_at)                 \
-    X(INT, not_before) X(INT, started_at) X(INT, finished_at) X(INT, run_at) X(INT, input_at)      \
+    X(INT, created_at) X(INT, updated_at) X(INT, queued_at) X(INT, queue_due_at)                 \
+    X(INT, not_before) X(INT, waits_for) X(INT, started_at) X(INT, finished_at) X(INT, run_at) X(INT, input_at)      \
     X(INT, max_retries) X(INT, queue_timeout_s) X(INT, run_timeout_s)                              \
     X(INT, retry_count) X(INT, requeue_count) X(INT, crash_count) X(INT, best_step) X(INT, round)  \
     X(TEXT, cancel_mode) X(TEXT, error_code) X(TEXT, error_msg) X(INT, dismissed_at)               \
@@ -22,6 +22,17 @@
     X(TEXT, callback_url) X(TEXT, callback_secret) X(TEXT, callback_events)                        \
     X(TEXT, callback_status) X(INT, callback_retry) X(INT, reused_from) X(TEXT, label)             \
     X(TEXT, metadata)
+
+/* What task_move may change. */
+#define TASK_MUTABLE(X)                                                                            \
+    X(TEXT, status) X(INT, version) X(INT, rank) X(TEXT, worker_id) X(INT, attempt) X(INT, epoch)  \
+    X(INT, updated_at) X(INT, queued_at) X(INT, queue_due_at) X(INT, not_before)                   \
+    X(INT, waits_for) X(INT, started_at) X(INT, finished_at)                                       \
+    X(INT, retry_count) X(INT, requeue_count) X(INT, crash_count) X(INT, best_step) X(INT, round)  \
+    X(INT, seed) X(TEXT, cancel_mode) X(TEXT, error_code) X(TEXT, error_msg)                       \
+    X(INT, dismissed_at) X(TEXT, video_file) X(INT, video_bytes) X(TEXT, video_sha256)             \
+    X(INT, video_width) X(INT, video_height) X(INT, video_frames) X(INT, video_fps)                \
+    X(TEXT, callback_status) X(INT, callback_retry) X(INT, reused_from)
 /* clang-format on */
 
 #endif

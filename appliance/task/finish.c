@@ -36,7 +36,10 @@ static enum rl_rc keep_result(struct run *run, struct store_conn *conn, const st
     enum rl_rc rc = store_run(stmt, &changed, err);
     if (rc == RL_OK && changed != 1)
         return rl_fail(err, RL_STALE, "the run lost its task");
-    return rc;
+    AUTO_TASK struct task *twin = NULL;
+    if (rc == RL_OK)
+        rc = task_load(conn, run->task->task_id, &twin, err);
+    return rc == RL_OK ? reuse_settle(run->tasks, conn, twin, err) : rc;
 }
 
 static struct task_move fenced(const struct run *run, enum task_status to)
@@ -56,6 +59,7 @@ static enum rl_rc succeed(struct store_conn *conn, void *arg, struct rl_err *err
     enum rl_rc rc = task_load(conn, run->task->task_id, &task, err);
     if (rc != RL_OK)
         return rc;
+    atomic_store(&run->ended, true);
     if (strcmp(task->status, "CANCELED") == 0)
         return keep_result(run, conn, work->result, err);
     if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {
@@ -75,7 +79,11 @@ enum rl_rc run_succeed(struct run *run, const struct run_result *result, struct 
 {
     struct finish_work work = {.run = run, .result = result};
     enum rl_rc rc = store_write(run->tasks->store, STORE_URGENT, succeed, &work, err);
-    return rc == RL_OK && work.canceled ? rl_fail(err, RL_CANCELED, "cancelled at the end") : rc;
+    if (rc == RL_OK && work.canceled)
+        return rl_fail(err, RL_CANCELED, "cancelled at the end");
+    if (rc == RL_OK)
+        speed_learn(run->tasks, run->task, run->worker_id, rl_mono_ms() - run->started_mono_ms);
+    return rc;
 }
 
 /* retry_delay doubled per retry so far. */
@@ -84,7 +92,8 @@ static int64_t retry_at(const struct tasks *tasks, const struct task *task)
     int64_t delay = config_int(tasks->cfg, CFG_TASK_RETRY_DELAY_MS);
     for (int64_t i = 0; i < task->retry_count && delay < RETRY_DELAY_MAX_MS; i++)
         delay *= 2;
-    return rl_wall_ms() + (delay < RETRY_DELAY_MAX_MS ? delay : RETRY_DELAY_MAX_MS);
+    return store_steady_ms(tasks->store) +
+           (delay < RETRY_DELAY_MAX_MS ? delay : RETRY_DELAY_MAX_MS);
 }
 
 static enum rl_rc fail(struct store_conn *conn, void *arg, struct rl_err *err)
@@ -94,8 +103,12 @@ static enum rl_rc fail(struct store_conn *conn, void *arg, struct rl_err *err)
     const struct rl_err *why = work->why;
     AUTO_TASK struct task *task = NULL;
     enum rl_rc rc = task_load(conn, run->task->task_id, &task, err);
-    if (rc != RL_OK || strcmp(task->status, "CANCELED") == 0)
-        return rc; /* soft-cancelled meanwhile: there is nothing to keep */
+    if (rc != RL_OK)
+        return rc;
+    atomic_store(&run->ended, true);
+    if (strcmp(task->status, "CANCELED") ==
+        0) /* soft-cancelled meanwhile: there is nothing to keep */
+        return reuse_settle(run->tasks, conn, task, err);
     char reason[320];
     (void)snprintf(reason, sizeof reason, "%s: %s", rl_code_name(why->code),
                    why->reason); /* cut is fine */
@@ -106,6 +119,10 @@ static enum rl_rc fail(struct store_conn *conn, void *arg, struct rl_err *err)
         move.to = TASK_CANCELED;
         move.cancel_mode = "hard";
         move.reason = "cancel (hard)";
+    } else if (why->code == RL_CANCELED && run_should_stop(run) == RUN_TIMEOUT) {
+        move.to = TASK_TIMEOUT;
+        move.reason = move.error_code = rl_code_name(RL_PROCESSING_TIMEOUT);
+        move.error_msg = "the run took longer than its time-out and one grace";
     } else if (why->code == RL_CANCELED) {
         move.to = TASK_QUEUED;
         move.charge = CHARGE_REFUND;

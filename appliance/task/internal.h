@@ -17,6 +17,20 @@ struct key_entry {
     struct caller caller;
 };
 
+#define SPEEDS_MAX 64
+struct speed {
+    char engine[64], model[128], device[32];
+    double ms_per_unit;
+};
+
+#define STAY_BUCKETS 10
+/* How long tasks stayed in one state. */
+struct stay {
+    atomic_llong bucket[STAY_BUCKETS], sum_ms;
+};
+
+struct cache_slot;
+
 struct run {
     struct tasks *tasks;
     struct task *task; /* as claimed; owned */
@@ -25,6 +39,13 @@ struct run {
     atomic_int stop;      /* enum run_stop */
     atomic_llong beat_ms; /* monotonic time of the last beat */
     atomic_int phase, step, total;
+    atomic_llong
+        slowest_ms[8];    /* slowest beat per phase: what counts as a hang is measured by it */
+    atomic_llong stop_ms; /* monotonic time at which the stop flag went up, 0 = it did not */
+    int64_t timeout_ms;   /* processing time-out; 0 = none */
+    atomic_bool ended;    /* set inside the transaction that ends the run (writer thread) */
+    bool grace;           /* watchdog only: the one grace was given */
+    bool written_off; /* watchdog only: its task was taken away, the process is being replaced */
     int64_t started_mono_ms;
     atomic_llong
         denoise_ms;   /* monotonic time of the first beat of the phase under way: for the ETA */
@@ -41,8 +62,25 @@ struct tasks {
     uint8_t link_secret[32];
     int64_t last_id; /* writer thread only (and before it serves) */
 
+    struct stay stay[TASK_STATUS_COUNT];
+    atomic_llong entered[TASK_STATUS_COUNT];
+
     atomic_llong waiting; /* CREATED and QUEUED tasks */
+    int64_t slots;        /* runs that can go at once; set before anything runs */
     atomic_bool draining;
+
+    tasks_replace_fn replace; /* set before the scheduler starts */
+    void *replace_user;
+
+    pthread_mutex_t speed_lock; /* guards: speeds, speed_count */
+    struct speed speeds[SPEEDS_MAX];
+    size_t speed_count;
+
+    pthread_mutex_t cache_lock; /* guards: cache, cache_seq and the slots */
+    struct cache_slot *cache;   /* open addressing by id; NULL = off */
+    size_t cache_size;
+    uint64_t cache_seq; /* grows with every drop */
+    atomic_llong cache_hits, cache_misses;
 
     pthread_mutex_t live_lock; /* guards: live */
     struct run *live;
@@ -55,6 +93,8 @@ struct tasks {
 
     pthread_t scheduler;
     bool scheduler_started;
+    atomic_llong scheduler_beat_ms;
+    int64_t orphans_ms;       /* scheduler only: when files without rows were last looked for */
     pthread_mutex_t due_lock; /* guards: due_at, due_stop */
     pthread_cond_t due;
     int64_t
@@ -69,6 +109,8 @@ enum rl_rc task_read_row(struct store_stmt *stmt, struct task **ret_task, struct
 /* By id inside a transaction; RL_NOT_FOUND. */
 enum rl_rc task_load(struct store_conn *conn, int64_t task_id, struct task **ret_task,
                      struct rl_err *err) RL_NODISCARD;
+/* A deep copy; returns new, NULL when memory is short. */
+struct task *task_clone(const struct task *from);
 enum task_status task_status_of(const struct task *task);
 /* Replace an owned string by a copy (NULL allowed). */
 enum rl_rc task_set_text(char **field, const char *text, struct rl_err *err) RL_NODISCARD;
@@ -88,6 +130,7 @@ struct task_move {
     int64_t epoch;                      /* to PROCESSING: the run's */
     int64_t fence_attempt, fence_epoch; /* from PROCESSING: who must hold the task; 0 = anybody */
     enum task_charge charge;
+    int64_t waits_for;                  /* to QUEUED: the twin whose result is wanted */
     int64_t not_before;                 /* to QUEUED: claimable then; 0 = now */
     const char *error_code, *error_msg; /* to FAILED, TIMEOUT */
     const char *cancel_mode;            /* to CANCELED */
@@ -120,6 +163,49 @@ void task_event_json(struct rl_jw *w, int64_t seq, int64_t task_id, int64_t time
                      const char *reason);
 /* base64url signature of the task's file of this attempt into sig[48]. */
 void task_download_signature(struct tasks *tasks, const struct task *task, char *sig);
+
+/* submit.c: CREATED → QUEUED, or at once to the kept result of a soft-cancelled twin. */
+enum rl_rc task_enqueue(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                        struct rl_err *err) RL_NODISCARD;
+
+/* reuse.c */
+#define NOT_BEFORE_TWIN INT64_MAX /* not claimable until the twin's run ended */
+/* The soft-cancelled twin of a CREATED task of the same user: with a kept result the task is
+ * SUCCEEDED when this returns (*ret_reused); with a run still going *ret_twin is its task. */
+enum rl_rc reuse_find(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                      bool *ret_reused, int64_t *ret_twin, struct rl_err *err) RL_NODISCARD;
+/* The run of a soft-cancelled task ended: its followers get the kept result, or join the queue. */
+enum rl_rc reuse_settle(struct tasks *tasks, struct store_conn *conn, const struct task *twin,
+                        struct rl_err *err) RL_NODISCARD;
+
+/* speed.c: ms per million units (pixel x frame x step) */
+double speed_units(const struct task *task);
+void speed_learn(struct tasks *tasks, const struct task *task, const char *device, int64_t ms);
+/* Expected run time of so many units of this task's engine and model; 0 = never measured. */
+int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units);
+enum rl_rc speed_load(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
+
+/* cache.c: finished tasks in memory */
+bool cache_get(struct tasks *tasks, int64_t task_id, struct task **ret_task);
+uint64_t cache_generation(struct tasks *tasks); /* read before SQLite is asked */
+void cache_put(struct tasks *tasks, const struct task *task, uint64_t generation);
+void cache_drop(struct tasks *tasks, int64_t task_id);
+void cache_free(struct tasks *tasks);
+/* move.c: a finished row was changed in this transaction: drop it after COMMIT. */
+enum rl_rc task_forget_on_commit(struct tasks *tasks, struct store_conn *conn, int64_t task_id,
+                                 struct rl_err *err) RL_NODISCARD;
+
+/* watchdog.c: looks at every live run; returns ms until it should look again. */
+int64_t watchdog_round(struct tasks *tasks);
+
+/* stats.c: a task left a state after ms */
+void stats_stay(struct tasks *tasks, enum task_status left, int64_t ms);
+
+/* retain.c: one bounded step of retention; true: there is more to do at once. */
+bool retain_round(struct tasks *tasks);
+/* Files of results/ that no row knows, older than an hour: how many, removed unless dry_run. At
+ * most 500 a call. */
+int64_t retain_orphans(struct tasks *tasks, bool dry_run);
 
 /* parse.c */
 struct engine_request;

@@ -17,7 +17,7 @@
 struct live {
     bool on;
     int phase, step, total;
-    int64_t denoise_ms, now_ms;
+    int64_t denoise_ms, now_ms, ran_ms;
 };
 
 static struct live look(struct tasks *tasks, const struct task *task)
@@ -34,6 +34,7 @@ static struct live look(struct tasks *tasks, const struct task *task)
         live.total = atomic_load(&run->total);
         live.denoise_ms = atomic_load(&run->denoise_ms);
         live.now_ms = rl_mono_ms();
+        live.ran_ms = live.now_ms - run->started_mono_ms;
     }
     pthread_mutex_unlock(&tasks->live_lock);
     return live;
@@ -59,6 +60,20 @@ static int percent(const struct live *live)
     return 99;
 }
 
+/* ms until the task is done, by its own pace, else by the measured speed; -1 = not known. */
+static int64_t eta_ms(struct tasks *tasks, const struct task *task, const struct live *live)
+{
+    int64_t expected = speed_expect_ms(tasks, task, speed_units(task));
+    if (live->on && live->phase == ENGINE_DENOISE && live->step > 0 && live->denoise_ms > 0)
+        return (live->now_ms - live->denoise_ms) * (live->total - live->step) / live->step;
+    if (live->on && expected > 0)
+        return expected > live->ran_ms ? expected - live->ran_ms : 0;
+    if (task->queue_position > 0 && expected > 0)
+        return expected + speed_expect_ms(tasks, task, task->units_before) /
+                              (tasks->slots > 0 ? tasks->slots : 1);
+    return -1;
+}
+
 static void write_progress(struct tasks *tasks, const struct task *task, struct rl_jw *w)
 {
     struct live live = look(tasks, task);
@@ -75,10 +90,9 @@ static void write_progress(struct tasks *tasks, const struct task *task, struct 
         rl_jw_null(w, "step");
         rl_jw_null(w, "total_steps");
     }
-    int64_t spent = live.now_ms - live.denoise_ms;
-    if (live.on && live.phase == ENGINE_DENOISE && live.step > 0 && live.denoise_ms > 0)
-        rl_jw_f64(w, "eta_seconds",
-                  (double)(spent * (live.total - live.step) / live.step / 100) / 10.0);
+    int64_t eta = eta_ms(tasks, task, &live);
+    if (eta >= 0)
+        rl_jw_f64(w, "eta_seconds", (double)(eta / 100) / 10.0);
     else
         rl_jw_null(w, "eta_seconds");
     if (task->queue_position > 0)
@@ -141,7 +155,7 @@ static void write_video(struct tasks *tasks, const struct task *task, struct rl_
     rl_jw_end_object(w);
 }
 
-static void write_times(const struct task *task, struct rl_jw *w)
+static void write_times(struct tasks *tasks, const struct task *task, struct rl_jw *w)
 {
     rl_jw_time(w, "created_at", task->created_at);
     rl_jw_time(w, "updated_at", task->updated_at);
@@ -149,7 +163,9 @@ static void write_times(const struct task *task, struct rl_jw *w)
     rl_jw_time(w, "started_at", task->started_at);
     rl_jw_time(w, "finished_at", task->finished_at);
     rl_jw_time(w, "run_at", task->run_at);
-    rl_jw_time(w, "not_before", task->not_before);
+    bool delayed = task->not_before > 0 && task->not_before != NOT_BEFORE_TWIN;
+    rl_jw_time(w, "not_before",
+               delayed ? task->not_before - store_steady_ms(tasks->store) + rl_wall_ms() : 0);
 }
 
 static void write_counts(const struct task *task, struct rl_jw *w)
@@ -179,7 +195,7 @@ void task_json(struct tasks *tasks, const struct task *task, struct rl_jw *w, co
     rl_jw_i64(w, "priority", task->priority);
     rl_jw_str(w, "queue_name", task->queue_name);
     rl_jw_str(w, "worker_id", task->worker_id);
-    write_times(task, w);
+    write_times(tasks, task, w);
     write_counts(task, w);
     write_progress(tasks, task, w);
     rl_jw_str(w, "cancel_mode", task->cancel_mode);

@@ -16,7 +16,7 @@
 #define OWNER_USER  "owner"
 #define LABEL_BYTES 100
 
-static void cache_clear(struct tasks *tasks)
+static void known_clear(struct tasks *tasks)
 {
     pthread_mutex_lock(&tasks->key_lock);
     memset(tasks->keys, 0, sizeof tasks->keys);
@@ -24,7 +24,7 @@ static void cache_clear(struct tasks *tasks)
     pthread_mutex_unlock(&tasks->key_lock);
 }
 
-static void cache_put(struct tasks *tasks, const uint8_t *hash, const struct caller *caller,
+static void known_put(struct tasks *tasks, const uint8_t *hash, const struct caller *caller,
                       uint64_t generation)
 {
     pthread_mutex_lock(&tasks->key_lock);
@@ -36,7 +36,7 @@ static void cache_put(struct tasks *tasks, const uint8_t *hash, const struct cal
     pthread_mutex_unlock(&tasks->key_lock);
 }
 
-static bool cache_find(struct tasks *tasks, const uint8_t *hash, struct caller *ret_caller,
+static bool known_find(struct tasks *tasks, const uint8_t *hash, struct caller *ret_caller,
                        uint64_t *ret_generation)
 {
     bool found = false;
@@ -90,13 +90,13 @@ enum rl_rc key_authenticate(struct tasks *tasks, const char *key, struct caller 
         return rl_fail(err, RL_UNAUTHORIZED, "this is no reeld key");
     rl_hash(key, len, hash);
     uint64_t generation;
-    if (cache_find(tasks, hash, ret_caller, &generation))
+    if (known_find(tasks, hash, ret_caller, &generation))
         return RL_OK;
     struct key_work work = {.by = SQL_KEY_BY_HASH, .hash = hash};
     enum rl_rc rc = store_read(tasks->store, find_key, &work, err);
     if (rc != RL_OK)
         return rc;
-    cache_put(tasks, hash, &work.caller, generation);
+    known_put(tasks, hash, &work.caller, generation);
     *ret_caller = work.caller;
     return RL_OK;
 }
@@ -195,7 +195,7 @@ static enum rl_rc revoke_key(struct store_conn *conn, void *arg, struct rl_err *
 enum rl_rc key_revoke(struct tasks *tasks, int64_t key_id, struct rl_err *err)
 {
     enum rl_rc rc = store_write(tasks->store, STORE_URGENT, revoke_key, &key_id, err);
-    cache_clear(tasks);
+    known_clear(tasks);
     return rc;
 }
 

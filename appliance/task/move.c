@@ -35,7 +35,14 @@ static void announce(void *ctx, void *arg)
         .seq = a->seq, .task_id = a->task_id, .json = buf.failed ? "" : buf.data};
     (void)rl_copy_str(event.user_id, sizeof event.user_id, a->user_id);
     (void)rl_copy_str(event.to_status, sizeof event.to_status, a->to);
+    enum task_status status;
     atomic_fetch_add(&tasks->waiting, a->waiting_change);
+    if (task_status_parse(a->to, &status))
+        atomic_fetch_add(&tasks->entered[status], 1);
+    if (task_status_parse(from, &status))
+        stats_stay(tasks, status, a->since);
+    if (strcmp(a->from, "FAILED") == 0 || strcmp(a->from, "TIMEOUT") == 0)
+        cache_drop(tasks, a->task_id); /* a replay */
     hub_publish(tasks->hub, &event);
     if (a->due)
         schedule_hint(tasks, a->due);
@@ -102,25 +109,10 @@ static int64_t next_id(struct tasks *tasks)
     return tasks->last_id;
 }
 
-static void bind_all(struct store_stmt *stmt, const struct task *t)
-{
-#define BIND_INT(name)  store_bind_int(stmt, ":" #name, t->name);
-#define BIND_REAL(name) store_bind_real(stmt, ":" #name, t->name);
-#define BIND_TEXT(name) store_bind_text(stmt, ":" #name, t->name);
-    BIND_INT(task_id)
-    BIND_TEXT(user_id) BIND_TEXT(idempotency_key) BIND_TEXT(idempotency_kind)
-        BIND_TEXT(request_hash) BIND_TEXT(params_hash) BIND_TEXT(prompt) BIND_TEXT(negative_prompt)
-            BIND_TEXT(engine) BIND_TEXT(model) BIND_INT(width) BIND_INT(height) BIND_INT(frames)
-                BIND_INT(fps) BIND_INT(steps) BIND_INT(seed) BIND_INT(seed_given)
-                    BIND_REAL(guidance_scale) BIND_REAL(flow_shift) BIND_TEXT(options)
-                        BIND_INT(version) BIND_INT(priority) BIND_TEXT(queue_name)
-                            BIND_INT(created_at) BIND_INT(run_at) BIND_INT(input_at)
-                                BIND_INT(max_retries) BIND_INT(queue_timeout_s)
-                                    BIND_INT(run_timeout_s) BIND_TEXT(callback_url)
-                                        BIND_TEXT(callback_secret) BIND_TEXT(callback_events)
-                                            BIND_TEXT(callback_status) BIND_TEXT(label)
-                                                BIND_TEXT(metadata)
-}
+#define BIND_INT(name)          store_bind_int(stmt, ":" #name, task->name);
+#define BIND_REAL(name)         store_bind_real(stmt, ":" #name, task->name);
+#define BIND_TEXT(name)         store_bind_text(stmt, ":" #name, task->name);
+#define BIND_COLUMN(type, name) BIND_##type(name)
 
 enum rl_rc task_create(struct tasks *tasks, struct store_conn *conn, struct task *task,
                        struct rl_err *err)
@@ -143,7 +135,7 @@ enum rl_rc task_create(struct tasks *tasks, struct store_conn *conn, struct task
         return rc;
     task->updated_at = task->created_at;
     struct store_stmt *stmt = store_stmt(conn, SQL_TASK_INSERT);
-    bind_all(stmt, task);
+    TASK_COLUMNS(BIND_COLUMN)
     return store_run(stmt, NULL, err);
 }
 
@@ -190,14 +182,19 @@ static enum rl_rc enter_queue(struct tasks *tasks, struct store_conn *conn, stru
         if (rc != RL_OK)
             return rc;
         task->queued_at = now;
-        task->rank = now - task->priority * config_int(tasks->cfg, CFG_QUEUE_STEP_MS) + setback;
+        task->rank = store_steady_ms(tasks->store) -
+                     task->priority * config_int(tasks->cfg, CFG_QUEUE_STEP_MS) + setback;
     }
     task->retry_count += move->charge == CHARGE_RETRY;
     task->requeue_count += move->charge == CHARGE_REQUEUE;
     task->crash_count += move->charge == CHARGE_CRASH;
     task->attempt -= move->charge == CHARGE_REFUND;
-    task->queue_clock_at = now;
-    task->not_before = move->not_before > now ? move->not_before : 0;
+    int64_t steady = store_steady_ms(tasks->store);
+    task->not_before = move->not_before > steady ? move->not_before : 0;
+    task->waits_for = move->waits_for;
+    task->queue_due_at = 0;
+    if (task->queue_timeout_s > 0 && !task->waits_for)
+        task->queue_due_at = max_i64(steady, task->not_before) + task->queue_timeout_s * 1000;
     task->started_at = task->epoch = 0;
     return task_set_text(&task->worker_id, NULL, err);
 }
@@ -304,6 +301,7 @@ static enum rl_rc write_duty(struct tasks *tasks, struct store_conn *conn, struc
     store_bind_text(stmt, ":secret", task->callback_secret ? task->callback_secret : secret);
     store_bind_blob(stmt, ":body", body, strlen(body));
     store_bind_int(stmt, ":max_tries", config_int(tasks->cfg, CFG_CALLBACK_TRIES));
+    store_bind_int(stmt, ":next_at", store_steady_ms(tasks->store));
     store_bind_int(stmt, ":now", now);
     rc = store_run(stmt, NULL, err);
     rl_wipe(secret, sizeof secret);
@@ -314,19 +312,9 @@ static enum rl_rc write_row(struct store_conn *conn, const struct task *task, co
                             struct rl_err *err)
 {
     struct store_stmt *stmt = store_stmt(conn, SQL_TASK_MOVE);
-    const struct task *t = task;
-    BIND_INT(task_id)
-    BIND_INT(version) BIND_INT(rank) BIND_TEXT(worker_id) BIND_INT(attempt) BIND_INT(epoch)
-        BIND_INT(updated_at) BIND_INT(queued_at) BIND_INT(queue_clock_at) BIND_INT(not_before)
-            BIND_INT(started_at) BIND_INT(finished_at) BIND_INT(retry_count) BIND_INT(requeue_count)
-                BIND_INT(crash_count) BIND_INT(best_step) BIND_INT(round) BIND_TEXT(cancel_mode)
-                    BIND_TEXT(error_code) BIND_TEXT(error_msg) BIND_INT(dismissed_at)
-                        BIND_TEXT(video_file) BIND_INT(video_bytes) BIND_TEXT(video_sha256)
-                            BIND_INT(video_width) BIND_INT(video_height) BIND_INT(video_frames)
-                                BIND_INT(video_fps) BIND_TEXT(callback_status)
-                                    BIND_INT(callback_retry) BIND_INT(reused_from)
-                                        store_bind_text(stmt, ":from_status", from);
-    store_bind_text(stmt, ":to_status", task->status);
+    store_bind_int(stmt, ":task_id", task->task_id);
+    TASK_MUTABLE(BIND_COLUMN)
+    store_bind_text(stmt, ":from_status", from);
     int64_t changed = 0;
     enum rl_rc rc = store_run(stmt, &changed, err);
     if (rc == RL_OK && changed != 1)
@@ -379,13 +367,31 @@ enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *
     return rc;
 }
 
-enum rl_rc task_callback_result(struct store_conn *conn, int64_t task_id, int64_t round,
-                                const char *callback_status, int64_t tries, struct rl_err *err)
+static void forget(void *ctx, void *arg)
+{
+    const int64_t *task_id = arg;
+    cache_drop(ctx, *task_id);
+}
+
+enum rl_rc task_forget_on_commit(struct tasks *tasks, struct store_conn *conn, int64_t task_id,
+                                 struct rl_err *err)
+{
+    int64_t *id = malloc(sizeof *id);
+    if (!id)
+        return rl_fail(err, RL_NO_MEMORY, "cache");
+    *id = task_id;
+    return store_on_commit(conn, forget, tasks, id, err);
+}
+
+enum rl_rc task_callback_result(struct tasks *tasks, struct store_conn *conn, int64_t task_id,
+                                int64_t round, const char *callback_status, int64_t tries,
+                                struct rl_err *err)
 {
     struct store_stmt *stmt = store_stmt(conn, SQL_TASK_CALLBACK_RESULT);
     store_bind_int(stmt, ":task_id", task_id);
     store_bind_int(stmt, ":round", round);
     store_bind_text(stmt, ":callback_status", callback_status);
     store_bind_int(stmt, ":callback_retry", tries);
-    return store_run(stmt, NULL, err);
+    enum rl_rc rc = store_run(stmt, NULL, err);
+    return rc == RL_OK ? task_forget_on_commit(tasks, conn, task_id, err) : rc;
 }

@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+#define ONE_POSITION   10000 /* how far back a queue position is counted, for one task */
+#define LIST_POSITIONS 1000  /* and for each of a list */
+
 struct get_work {
     const struct caller *caller;
     int64_t task_id;
@@ -18,41 +21,72 @@ static bool may_see(const struct caller *caller, const struct task *task)
     return caller->owner || strcmp(caller->user_id, task->user_id) == 0;
 }
 
-static enum rl_rc fill_position(struct store_conn *conn, struct task *task, struct rl_err *err)
+/* Place in the queue and the work before it. Further back than `most` a number
+ * helps nobody and costs a scan. */
+static enum rl_rc fill_position(struct store_conn *conn, struct task *task, int64_t most,
+                                struct rl_err *err)
 {
-    int64_t before = 0;
+    bool row;
     task->queue_position = 0;
+    task->units_before = 0;
     if (strcmp(task->status, "QUEUED") != 0 || task->not_before)
         return RL_OK;
-    struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_POSITION);
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_POSITION);
     store_bind_text(stmt, ":queue_name", task->queue_name);
     store_bind_int(stmt, ":rank", task->rank);
     store_bind_int(stmt, ":task_id", task->task_id);
-    enum rl_rc rc = store_int(stmt, 0, &before, err);
-    if (rc == RL_OK && before <= 10000) /* further back a number helps nobody and costs a scan */
-        task->queue_position = before + 1;
+    store_bind_int(stmt, ":limit", most + 1);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc == RL_OK && row && store_col_int(stmt, 0) <= most) {
+        task->queue_position = store_col_int(stmt, 0) + 1;
+        task->units_before = store_col_real(stmt, 1);
+    }
     return rc;
+}
+
+/* Why a task is not there: purged (and the caller's own), or never was. */
+static enum rl_rc missing(struct store_conn *conn, const struct caller *caller, int64_t task_id,
+                          struct rl_err *err)
+{
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_PURGED_USER);
+    store_bind_int(stmt, ":task_id", task_id);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc != RL_OK)
+        return rc;
+    const char *user = row ? store_col_text(stmt, 0) : NULL;
+    if (user && (caller->owner || strcmp(caller->user_id, user) == 0))
+        return rl_fail(err, RL_TASK_EXPIRED, "the task was removed by retention");
+    return rl_fail(err, RL_NOT_FOUND, "no such task");
 }
 
 static enum rl_rc get(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct get_work *work = arg;
     enum rl_rc rc = task_load(conn, work->task_id, &work->task, err);
-    if (rc == RL_OK && !may_see(work->caller, work->task))
-        return rl_fail(err, RL_NOT_FOUND, "no such task");
-    return rc == RL_OK ? fill_position(conn, work->task, err) : rc;
+    if (rc == RL_NOT_FOUND)
+        return missing(conn, work->caller, work->task_id, err);
+    return rc == RL_OK ? fill_position(conn, work->task, ONE_POSITION, err) : rc;
 }
 
 enum rl_rc task_get(struct tasks *tasks, const struct caller *caller, int64_t task_id,
                     struct task **ret_task, struct rl_err *err)
 {
-    struct get_work work = {caller, task_id, NULL};
-    enum rl_rc rc = store_read(tasks->store, get, &work, err);
-    if (rc == RL_OK)
-        *ret_task = work.task;
-    else
-        task_free(work.task);
-    return rc;
+    AUTO_TASK struct task *task = NULL;
+    if (!cache_get(tasks, task_id, &task)) {
+        struct get_work work = {caller, task_id, NULL};
+        uint64_t generation = cache_generation(tasks);
+        enum rl_rc rc = store_read(tasks->store, get, &work, err);
+        task = work.task;
+        if (rc != RL_OK)
+            return rc;
+        if (task_status_terminal(task_status_of(task)))
+            cache_put(tasks, task, generation);
+    }
+    if (!may_see(caller, task))
+        return rl_fail(err, RL_NOT_FOUND, "no such task");
+    *ret_task = STEAL(task);
+    return RL_OK;
 }
 
 bool task_id_parse(const char *text, size_t len, int64_t *ret_id)
@@ -90,6 +124,31 @@ static void bind_page(struct store_stmt *stmt, const struct page_query *page)
     store_bind_int(stmt, ":limit", page->limit + 1);
 }
 
+/* Write one page of the tasks that the bound statement gives. */
+static enum rl_rc list_rows(struct list_work *work, struct store_conn *conn,
+                            struct store_stmt *stmt, struct rl_err *err)
+{
+    bool row;
+    int64_t last = 0;
+    enum rl_rc rc = store_step(stmt, &row, err);
+    for (int n = 0; rc == RL_OK && row; n++) {
+        AUTO_TASK struct task *task = NULL;
+        if (n == work->page->limit) {
+            work->next = last;
+            break;
+        }
+        rc = task_read_row(stmt, &task, err);
+        if (rc == RL_OK)
+            rc = fill_position(conn, task, LIST_POSITIONS, err);
+        if (rc != RL_OK)
+            break;
+        task_json(work->tasks, task, &work->w, NULL);
+        last = task->task_id;
+        rc = store_step(stmt, &row, err);
+    }
+    return rc;
+}
+
 static enum rl_rc list(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     static const enum store_sql sqls[2][2] = {{SQL_TASK_LIST_USER_DESC, SQL_TASK_LIST_USER_ASC},
@@ -103,25 +162,17 @@ static enum rl_rc list(struct store_conn *conn, void *arg, struct rl_err *err)
     store_bind_int(stmt, ":statuses",
                    page->statuses ? page->statuses : (1u << TASK_STATUS_COUNT) - 1);
     bind_page(stmt, page);
-    bool row;
-    int64_t last = 0;
-    enum rl_rc rc = store_step(stmt, &row, err);
-    for (int n = 0; rc == RL_OK && row; n++) {
-        AUTO_TASK struct task *task = NULL;
-        if (n == page->limit) {
-            work->next = last;
-            break;
-        }
-        rc = task_read_row(stmt, &task, err);
-        if (rc == RL_OK)
-            rc = fill_position(conn, task, err);
-        if (rc != RL_OK)
-            break;
-        task_json(work->tasks, task, &work->w, NULL);
-        last = task->task_id;
-        rc = store_step(stmt, &row, err);
-    }
-    return rc;
+    return list_rows(work, conn, stmt, err);
+}
+
+static enum rl_rc list_dead(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct list_work *work = arg;
+    AUTO_STMT struct store_stmt *stmt =
+        store_stmt(conn, work->page->ascending ? SQL_DEAD_ASC : SQL_DEAD_DESC);
+    store_bind_text(stmt, ":user_id", work->caller->owner ? NULL : work->caller->user_id);
+    bind_page(stmt, work->page);
+    return list_rows(work, conn, stmt, err);
 }
 
 static enum rl_rc history(struct store_conn *conn, void *arg, struct rl_err *err)
@@ -175,6 +226,13 @@ enum rl_rc task_list(struct tasks *tasks, const struct caller *caller,
 {
     struct list_work work = {.tasks = tasks, .caller = caller, .page = page};
     return run_list(&work, list, out, err);
+}
+
+enum rl_rc dead_list(struct tasks *tasks, const struct caller *caller,
+                     const struct page_query *page, struct rl_buf *out, struct rl_err *err)
+{
+    struct list_work work = {.tasks = tasks, .caller = caller, .page = page};
+    return run_list(&work, list_dead, out, err);
 }
 
 enum rl_rc task_history(struct tasks *tasks, const struct caller *caller, int64_t task_id,

@@ -15,6 +15,23 @@ void task_free(struct task *task)
     free(task);
 }
 
+struct task *task_clone(const struct task *from)
+{
+    AUTO_TASK struct task *task = calloc(1, sizeof *task);
+    bool whole = task != NULL;
+#define CLONE_INT(name)  task->name = from->name;
+#define CLONE_REAL(name) task->name = from->name;
+#define CLONE_TEXT(name)                                                                           \
+    task->name = rl_strdup(from->name);                                                            \
+    whole = whole && (task->name || !from->name);
+#define CLONE_COLUMN(type, name) CLONE_##type(name)
+    if (task) {
+        TASK_COLUMNS(CLONE_COLUMN)
+        task->queue_position = from->queue_position;
+    }
+    return whole ? STEAL(task) : NULL;
+}
+
 static bool take_text(struct store_stmt *stmt, int col, char **ret_text)
 {
     if (store_col_null(stmt, col)) {

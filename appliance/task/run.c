@@ -26,7 +26,7 @@ struct claim_work {
 
 /* The head of the queue if it may run: a suspect (it took the process down before) runs alone, so
  * that blame is exact, and waits at the head until everything else is done. */
-static enum rl_rc pick(struct store_conn *conn, int64_t *ret_id, struct rl_err *err)
+static enum rl_rc pick(struct store_conn *conn, int64_t cap, int64_t *ret_id, struct rl_err *err)
 {
     bool row;
     int64_t running = 0, suspects = 0;
@@ -38,7 +38,7 @@ static enum rl_rc pick(struct store_conn *conn, int64_t *ret_id, struct rl_err *
         suspects = store_col_int(count, 1);
     }
     store_reset(count);
-    if (rc != RL_OK || suspects > 0)
+    if (rc != RL_OK || suspects > 0 || (cap > 0 && running >= cap))
         return rc;
     AUTO_STMT struct store_stmt *head = store_stmt(conn, SQL_CLAIM_HEAD);
     rc = store_step(head, &row, err);
@@ -47,13 +47,24 @@ static enum rl_rc pick(struct store_conn *conn, int64_t *ret_id, struct rl_err *
     return rc;
 }
 
+/* Asked for, or derived from the work and the measured speed. 0 = none. */
+static int64_t run_timeout_ms(struct tasks *tasks, const struct task *task)
+{
+    if (task->run_timeout_s >= 0)
+        return task->run_timeout_s * 1000;
+    int64_t floor = config_int(tasks->cfg, CFG_RUN_FLOOR_S) * 1000;
+    int64_t derived =
+        config_int(tasks->cfg, CFG_RUN_FACTOR) * speed_expect_ms(tasks, task, speed_units(task));
+    return derived > floor ? derived : floor;
+}
+
 static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct claim_work *work = arg;
     int64_t id = 0;
     task_free(work->task);
     work->task = NULL;
-    enum rl_rc rc = pick(conn, &id, err);
+    enum rl_rc rc = pick(conn, config_int(work->tasks->cfg, CFG_POOL_CAP), &id, err);
     if (rc != RL_OK || id == 0)
         return rc;
     rc = task_load(conn, id, &work->task, err);
@@ -88,6 +99,7 @@ enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, st
     run->epoch = work.task->epoch;
     (void)rl_copy_str(run->worker_id, sizeof run->worker_id, device->id);
     run->started_mono_ms = rl_mono_ms();
+    run->timeout_ms = run_timeout_ms(tasks, run->task);
     atomic_store(&run->beat_ms, run->started_mono_ms);
     pthread_mutex_lock(&tasks->live_lock);
     run->next = tasks->live;
@@ -122,8 +134,11 @@ void run_free(struct run *run)
 void run_beat(struct run *run, int phase, int step, int total)
 {
     int64_t now = rl_mono_ms();
+    int64_t since = now - atomic_load(&run->beat_ms);
     if (atomic_load(&run->phase) != phase || atomic_load(&run->denoise_ms) == 0)
         atomic_store(&run->denoise_ms, now);
+    else if (since > atomic_load(&run->slowest_ms[phase & 7]))
+        atomic_store(&run->slowest_ms[phase & 7], since);
     atomic_store(&run->phase, phase);
     atomic_store(&run->step, step);
     atomic_store(&run->total, total);

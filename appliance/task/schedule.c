@@ -1,15 +1,21 @@
-/* The scheduler thread: tasks whose inputs are there go CREATED → QUEUED, delays that are over
- * become claimable. It sleeps until the next due time it knows of, and looks again every few
- * seconds because the wall clock may jump. */
+/* The scheduler thread: tasks whose inputs are there go CREATED → QUEUED (which is also what
+ * compensates an enqueue that failed), delays that are over become claimable, queue time-outs
+ * strike, hanging runs are found, retention goes on. It sleeps until the next due time it knows of,
+ * and looks again every few seconds because the machine may have been suspended. All due times are
+ * in the store's steady clock: jumps of the wall clock move nothing. */
 #include "task/internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "config/config.h"
 #include "events/events.h"
 
 #include <string.h>
 
-#define LOOK_AGAIN_MS 5000
+#define LOOK_AGAIN_MS    5000
+#define STEP_ROWS        100 /* per transaction: others wait meanwhile */
+#define ORPHANS_EVERY_MS (3600 * INT64_C(1000))
+#define KEEP_CLOCK_MS    60000 /* how often the steady clock is remembered, and retention looks */
 
 void schedule_hint(struct tasks *tasks, int64_t at)
 {
@@ -23,41 +29,101 @@ void schedule_hint(struct tasks *tasks, int64_t at)
 
 struct round {
     struct tasks *tasks;
-    int64_t now;
-    int64_t next;     /* wall ms of the next due thing; INT64_MAX = none */
+    int64_t now;      /* steady */
+    int64_t next;     /* steady ms of the next due thing; INT64_MAX = none */
     int64_t promoted; /* rows that became claimable */
-    bool due;
 };
+
+static int64_t min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
 static enum rl_rc look(struct store_conn *conn, void *arg, struct rl_err *err)
 {
+    static const enum store_sql sources[] = {SQL_NEXT_INPUT, SQL_NEXT_DUE, SQL_NEXT_QUEUE_DUE};
     struct round *round = arg;
-    int64_t input = 0, delay = 0;
-    enum rl_rc rc = store_int(store_stmt(conn, SQL_NEXT_INPUT), INT64_MAX, &input, err);
-    if (rc == RL_OK)
-        rc = store_int(store_stmt(conn, SQL_NEXT_DUE), INT64_MAX, &delay, err);
-    round->next = input < delay ? input : delay;
-    round->due = round->next <= round->now;
-    return rc;
+    round->next = INT64_MAX;
+    for (size_t i = 0; i < RL_ARRAY_LEN(sources); i++) {
+        int64_t at = 0;
+        enum rl_rc rc = store_int(store_stmt(conn, sources[i]), INT64_MAX, &at, err);
+        if (rc != RL_OK)
+            return rc;
+        round->next = min_i64(round->next, at);
+    }
+    return RL_OK;
 }
 
 static enum rl_rc enqueue_ready(struct tasks *tasks, struct store_conn *conn, int64_t now,
                                 struct rl_err *err)
 {
-    for (int n = 0; n < 100; n++) { /* a bounded step; the rest comes with the next round */
+    for (int n = 0; n < STEP_ROWS; n++) {
         int64_t id = 0;
         AUTO_TASK struct task *task = NULL;
         struct store_stmt *stmt = store_stmt(conn, SQL_DUE_INPUT);
         store_bind_int(stmt, ":now", now);
         enum rl_rc rc = store_int(stmt, 0, &id, err);
+        if (rc == RL_OK && id != 0)
+            rc = task_load(conn, id, &task, err);
+        if (rc == RL_OK && id != 0)
+            rc = task_enqueue(tasks, conn, task, err);
         if (rc != RL_OK || id == 0)
             return rc;
-        rc = task_load(conn, id, &task, err);
-        if (rc != RL_OK)
+    }
+    return RL_OK;
+}
+
+/* One queue time-out: back into the queue while re-queues are left, then TIMEOUT. */
+static enum rl_rc expire(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                         struct rl_err *err)
+{
+    char reason[96];
+    int64_t allowed = config_int(tasks->cfg, CFG_QUEUE_REQUEUES);
+    struct task_move move = {.from = TASK_QUEUED, .charge = CHARGE_REQUEUE, .reason = reason};
+    if (task->requeue_count < allowed) {
+        move.to = TASK_QUEUED;
+        (void)snprintf(reason, sizeof reason, "queue time-out, re-queue %lld of %lld",
+                       (long long)task->requeue_count + 1, (long long)allowed);
+    } else {
+        move.to = TASK_TIMEOUT;
+        move.charge = CHARGE_NONE;
+        move.reason = move.error_code = rl_code_name(RL_QUEUE_TIMEOUT);
+        move.error_msg = "waited in the queue longer than its time-out and all re-queues";
+    }
+    return task_move(tasks, conn, task, &move, err);
+}
+
+static enum rl_rc next_expired(struct store_conn *conn, int64_t now, int64_t *ret_id,
+                               int64_t *ret_fresh, struct rl_err *err)
+{
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_EXPIRED);
+    store_bind_int(stmt, ":now", now);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    *ret_id = rc == RL_OK && row ? store_col_int(stmt, 0) : 0;
+    *ret_fresh = rc == RL_OK && row ? store_col_int(stmt, 1) : 0;
+    return rc;
+}
+
+static enum rl_rc expire_due(struct tasks *tasks, struct store_conn *conn, int64_t now,
+                             struct rl_err *err)
+{
+    for (int n = 0; n < STEP_ROWS; n++) {
+        int64_t id, fresh;
+        AUTO_TASK struct task *task = NULL;
+        enum rl_rc rc = next_expired(conn, now, &id, &fresh, err);
+        if (rc != RL_OK || id == 0)
             return rc;
-        struct task_move move = {
-            .from = TASK_CREATED, .to = TASK_QUEUED, .not_before = task->run_at};
-        rc = task_move(tasks, conn, task, &move, err);
+        if (fresh > now) { /* its queue was paused: its time counts anew from the resume */
+            struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_DEFER);
+            store_bind_int(stmt, ":task_id", id);
+            store_bind_int(stmt, ":queue_due_at", fresh);
+            rc = store_run(stmt, NULL, err);
+        } else {
+            rc = task_load(conn, id, &task, err);
+            if (rc == RL_OK)
+                rc = expire(tasks, conn, task, err);
+        }
         if (rc != RL_OK)
             return rc;
     }
@@ -68,6 +134,8 @@ static enum rl_rc act(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct round *round = arg;
     enum rl_rc rc = enqueue_ready(round->tasks, conn, round->now, err);
+    if (rc == RL_OK)
+        rc = expire_due(round->tasks, conn, round->now, err);
     if (rc != RL_OK)
         return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_PROMOTE_DUE);
@@ -75,60 +143,95 @@ static enum rl_rc act(struct store_conn *conn, void *arg, struct rl_err *err)
     return store_run(stmt, &round->promoted, err);
 }
 
-/* One round; returns the wall ms of the next. */
-static int64_t go_round(struct tasks *tasks)
+static void trouble(const char *event, const struct rl_err *err)
+{
+    char text[300];
+    rl_log(RL_LOG_WARN, event, "code=%s reason=%s", rl_code_name(err->code),
+           rl_log_quote(err->reason, text, sizeof text));
+}
+
+/* What is due; returns the steady ms of the next round. */
+static int64_t due_round(struct tasks *tasks)
 {
     struct rl_err err;
-    struct round round = {.tasks = tasks, .now = rl_wall_ms(), .next = INT64_MAX};
+    struct round round = {.tasks = tasks, .now = store_steady_ms(tasks->store)};
     enum rl_rc rc = store_read(tasks->store, look, &round, &err);
-    if (rc == RL_OK && round.due) {
+    if (rc == RL_OK && round.next > round.now)
+        return round.next;
+    if (rc == RL_OK)
         rc = store_write(tasks->store, STORE_URGENT, act, &round, &err);
-        if (rc == RL_OK && round.promoted > 0)
+    if (rc == RL_OK) {
+        if (round.promoted > 0)
             hub_ring(tasks->hub);
-        if (rc == RL_OK)
-            return round.now; /* there may be more */
+        return round.now; /* there may be more */
     }
-    if (rc != RL_OK) {
-        char text[300];
-        rl_log(RL_LOG_WARN, "schedule_failed", "code=%s reason=%s", rl_code_name(rc),
-               rl_log_quote(err.reason, text, sizeof text));
-        return round.now + 1000; /* the store says why; try again */
+    trouble("schedule_failed", &err);
+    return round.now + 1000; /* the store says why; try again */
+}
+
+static void keep_round(struct tasks *tasks)
+{
+    struct rl_err err;
+    if (store_keep_clock(tasks->store, &err) != RL_OK)
+        trouble("clock_not_kept", &err);
+    while (retain_round(tasks))
+        ;
+    if (rl_mono_ms() - tasks->orphans_ms >= ORPHANS_EVERY_MS) {
+        tasks->orphans_ms = rl_mono_ms();
+        (void)retain_orphans(tasks, false); /* logged one by one */
     }
-    return round.next;
+}
+
+static bool sleep_until(struct tasks *tasks, int64_t next, int64_t most_ms)
+{
+    pthread_mutex_lock(&tasks->due_lock);
+    if (next < tasks->due_at)
+        tasks->due_at = next;
+    int64_t seen = tasks->due_at, wait = seen - store_steady_ms(tasks->store);
+    wait = min_i64(wait > 0 ? wait : 0, min_i64(most_ms, LOOK_AGAIN_MS));
+    struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait);
+    while (wait > 0 && !tasks->due_stop && tasks->due_at == seen &&
+           pthread_cond_clockwait(&tasks->due, &tasks->due_lock, CLOCK_MONOTONIC, &until) == 0)
+        ;
+    tasks->due_at = INT64_MAX; /* hints from now on are news */
+    bool stop = tasks->due_stop;
+    pthread_mutex_unlock(&tasks->due_lock);
+    return !stop;
 }
 
 static void *scheduler_main(void *arg)
 {
     struct tasks *tasks = arg;
-    for (;;) {
-        pthread_mutex_lock(&tasks->due_lock);
-        tasks->due_at = INT64_MAX; /* hints from now on are news */
-        bool stop = tasks->due_stop;
-        pthread_mutex_unlock(&tasks->due_lock);
-        if (stop)
-            return NULL;
-        int64_t next = go_round(tasks);
-        pthread_mutex_lock(&tasks->due_lock);
-        if (next < tasks->due_at)
-            tasks->due_at = next;
-        int64_t wait = tasks->due_at - rl_wall_ms();
-        struct timespec until = rl_deadline(
-            CLOCK_MONOTONIC, wait < LOOK_AGAIN_MS ? (wait > 0 ? wait : 0) : LOOK_AGAIN_MS);
-        int64_t seen = tasks->due_at;
-        while (!tasks->due_stop && tasks->due_at == seen && rl_wall_ms() < seen &&
-               pthread_cond_clockwait(&tasks->due, &tasks->due_lock, CLOCK_MONOTONIC, &until) == 0)
-            ;
-        pthread_mutex_unlock(&tasks->due_lock);
+    int64_t kept = rl_mono_ms(), next = 0, watch = 0;
+    while (sleep_until(tasks, next, watch)) {
+        next = due_round(tasks);
+        watch = watchdog_round(tasks);
+        if (rl_mono_ms() - kept >= KEEP_CLOCK_MS) {
+            kept = rl_mono_ms();
+            keep_round(tasks);
+        }
+        atomic_store(&tasks->scheduler_beat_ms, rl_mono_ms());
     }
+    return NULL;
 }
 
-enum rl_rc schedule_start(struct tasks *tasks, struct rl_err *err)
+enum rl_rc schedule_start(struct tasks *tasks, tasks_replace_fn replace, void *user,
+                          struct rl_err *err)
 {
+    tasks->replace = replace;
+    tasks->replace_user = user;
+    tasks->due_at = INT64_MAX;
+    atomic_store(&tasks->scheduler_beat_ms, rl_mono_ms());
     int rc = pthread_create(&tasks->scheduler, NULL, scheduler_main, tasks);
     if (rc != 0)
         return rl_fail(err, RL_NO_MEMORY, "scheduler thread: %s", strerror(rc));
     tasks->scheduler_started = true;
     return RL_OK;
+}
+
+int64_t schedule_stalled_ms(struct tasks *tasks)
+{
+    return tasks->scheduler_started ? rl_mono_ms() - atomic_load(&tasks->scheduler_beat_ms) : 0;
 }
 
 void schedule_stop(struct tasks *tasks)

@@ -9,8 +9,10 @@
 
 struct submit_work {
     struct tasks *tasks;
-    struct submit *submit;
+    const struct caller *caller;
+    const struct submit *submit;
     struct task *existing; /* owned: what the key stands for */
+    struct task *made;     /* owned: the new task */
 };
 
 static enum rl_rc find_by_key(struct store_conn *conn, const struct task *task,
@@ -69,20 +71,45 @@ static enum rl_rc resolve_key(struct tasks *tasks, struct store_conn *conn,
     return RL_OK;
 }
 
-static enum rl_rc check_room(struct tasks *tasks, struct store_conn *conn, const struct task *task,
-                             struct rl_err *err)
+static enum rl_rc check_queue(struct tasks *tasks, struct store_conn *conn, const struct task *task,
+                              struct rl_err *err)
 {
-    if (atomic_load(&tasks->waiting) >= config_int(tasks->cfg, CFG_QUEUE_DEPTH))
-        return rl_fail(err, RL_QUEUE_FULL, "the queue is full");
-    int64_t known = 0, count = 0;
-    struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_EXISTS);
+    int64_t count = 0;
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_STATE);
     store_bind_text(stmt, ":queue_name", task->queue_name);
-    enum rl_rc rc = store_int(stmt, 0, &known, err);
-    if (rc == RL_OK && !known)
-        rc = store_int(store_stmt(conn, SQL_QUEUE_COUNT), 0, &count, err);
-    if (rc == RL_OK && !known && count >= config_int(tasks->cfg, CFG_QUEUE_NAMES))
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc != RL_OK)
+        return rc;
+    if (row) {
+        const char *state = store_col_text(stmt, 0);
+        return state && strcmp(state, "DRAINING") == 0
+                   ? rl_fail_field(err, RL_CONFLICT, "queue_name",
+                                   "the queue is draining and takes nothing new")
+                   : RL_OK;
+    }
+    rc = store_int(store_stmt(conn, SQL_QUEUE_COUNT), 0, &count, err);
+    if (rc == RL_OK && count >= config_int(tasks->cfg, CFG_QUEUE_NAMES))
         return rl_fail_field(err, RL_INVALID_FIELD, "queue_name",
                              "would be one queue too many (queue.names)");
+    return rc;
+}
+
+/* Unfinished tasks of an app's user; the owner has no quota. */
+static enum rl_rc check_quota(struct tasks *tasks, struct store_conn *conn,
+                              const struct caller *caller, struct rl_err *err)
+{
+    int64_t limit = config_int(tasks->cfg, CFG_LIMIT_PENDING), pending = 0;
+    if (caller->owner || limit == 0)
+        return RL_OK;
+    struct store_stmt *stmt = store_stmt(conn, SQL_USER_PENDING);
+    store_bind_text(stmt, ":user_id", caller->user_id);
+    store_bind_int(stmt, ":limit", limit);
+    enum rl_rc rc = store_int(stmt, 0, &pending, err);
+    if (rc == RL_OK && pending >= limit)
+        return rl_fail(err, RL_TOO_MANY_PENDING_TASKS,
+                       "%lld tasks of this user are unfinished, %lld are allowed",
+                       (long long)pending, (long long)limit);
     return rc;
 }
 
@@ -90,23 +117,54 @@ static enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct submit_work *work = arg;
     struct tasks *tasks = work->tasks;
-    struct task *task = work->submit->task;
-    task_free(work->existing);
-    work->existing = NULL;
+    task_free(STEAL(work->existing));
+    task_free(STEAL(work->made));
     enum rl_rc rc = resolve_key(tasks, conn, work->submit, &work->existing, err);
     if (rc != RL_OK || work->existing)
         return rc;
-    rc = check_room(tasks, conn, task, err);
+    rc = check_quota(tasks, conn, work->caller, err);
+    if (rc == RL_OK && atomic_load(&tasks->waiting) >= config_int(tasks->cfg, CFG_QUEUE_DEPTH))
+        rc = rl_fail(err, RL_QUEUE_FULL, "the queue is full");
+    if (rc == RL_OK)
+        rc = check_queue(tasks, conn, work->submit->task, err);
+    if (rc == RL_OK)
+        rc = store_admit(tasks->store, err);
     if (rc != RL_OK)
         return rc;
-    int64_t now = rl_wall_ms();
-    task->created_at = now;
-    task->attempt = task->queued_at = task->updated_at = 0;
-    task->input_at = work->submit->input_wait_ms > 0 ? now + work->submit->input_wait_ms : 0;
+    work->made =
+        task_clone(work->submit->task); /* this may run again: the parsed one stays as it is */
+    if (!work->made)
+        return rl_fail(err, RL_NO_MEMORY, "submit");
+    struct task *task = work->made;
+    int64_t steady = store_steady_ms(tasks->store);
+    task->created_at = rl_wall_ms();
+    task->input_at = work->submit->input_wait_ms > 0 ? steady + work->submit->input_wait_ms : 0;
     rc = task_create(tasks, conn, task, err);
     if (rc != RL_OK || task->input_at)
         return rc;
-    struct task_move move = {.from = TASK_CREATED, .to = TASK_QUEUED, .not_before = task->run_at};
+    return task_enqueue(tasks, conn, task, err);
+}
+
+/* run_at is the wall clock's; the queue counts by the steady one. */
+static int64_t start_at(const struct tasks *tasks, const struct task *task)
+{
+    return task->run_at ? store_steady_ms(tasks->store) + task->run_at - rl_wall_ms() : 0;
+}
+
+enum rl_rc task_enqueue(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                        struct rl_err *err)
+{
+    bool reused = false;
+    int64_t twin = 0;
+    enum rl_rc rc = reuse_find(tasks, conn, task, &reused, &twin, err);
+    if (rc != RL_OK || reused)
+        return rc;
+    struct task_move move = {.from = TASK_CREATED,
+                             .to = TASK_QUEUED,
+                             .waits_for = twin,
+                             .not_before = twin ? NOT_BEFORE_TWIN : start_at(tasks, task),
+                             .reason =
+                                 twin ? "waits for the result of a soft-cancelled twin" : NULL};
     return task_move(tasks, conn, task, &move, err);
 }
 
@@ -120,15 +178,14 @@ enum rl_rc task_submit(struct tasks *tasks, const struct caller *caller, const c
     enum rl_rc rc = submit_parse(tasks, caller, body, len, idempotency_key, &submit, err);
     if (rc != RL_OK)
         return rc;
-    struct submit_work work = {tasks, &submit, NULL};
-    rc = store_admit(tasks->store, err);
-    if (rc == RL_OK)
-        rc = store_write(tasks->store, STORE_NORMAL, insert, &work, err);
+    struct submit_work work = {.tasks = tasks, .caller = caller, .submit = &submit};
+    rc = store_write(tasks->store, STORE_URGENT, insert, &work, err);
     if (rc == RL_OK) {
         ret_reply->replayed = work.existing != NULL;
-        ret_reply->task = work.existing ? STEAL(work.existing) : STEAL(submit.task);
+        ret_reply->task = work.existing ? STEAL(work.existing) : STEAL(work.made);
     }
     task_free(work.existing);
+    task_free(work.made);
     submit_clear(&submit);
     return rc;
 }

@@ -28,6 +28,7 @@ struct task {
     TASK_COLUMNS(TASK_FIELD)
 #undef TASK_FIELD
     int64_t queue_position; /* 1-based among claimable tasks; 0 = not known or not waiting */
+    double units_before;    /* work of the tasks before it, in speed units */
 };
 void task_free(struct task *task); /* NULL allowed */
 static inline void task_free_ptr(struct task **task)
@@ -86,6 +87,11 @@ enum rl_rc task_history(struct tasks *tasks, const struct caller *caller, int64_
                         const struct page_query *page, struct rl_buf *out, struct rl_err *err)
     RL_NODISCARD;
 
+/* Tasks in the dead letter: FAILED and TIMEOUT, not dismissed. */
+enum rl_rc dead_list(struct tasks *tasks, const struct caller *caller,
+                     const struct page_query *page, struct rl_buf *out, struct rl_err *err)
+    RL_NODISCARD;
+
 /* Path of the result (poster: its JPEG) into path[size]; RL_VIDEO_NOT_READY when there is none. */
 enum rl_rc task_video_path(struct tasks *tasks, const struct task *task, bool poster, char *path,
                            size_t size, struct rl_err *err) RL_NODISCARD;
@@ -103,6 +109,44 @@ enum cancel_mode { CANCEL_SOFT, CANCEL_HARD };
 enum rl_rc task_cancel(struct tasks *tasks, const struct caller *caller, int64_t task_id,
                        enum cancel_mode mode, struct task **ret_task, struct rl_err *err)
     RL_NODISCARD;
+
+/* ---- dead letters (dead.c): the way back and the way out ---- */
+/* FAILED/TIMEOUT → QUEUED, the next round. ret_task: returns new. RL_NOT_FOUND, RL_CONFLICT (not in
+ * the dead letter). */
+enum rl_rc dead_replay(struct tasks *tasks, const struct caller *caller, int64_t task_id,
+                       struct task **ret_task, struct rl_err *err) RL_NODISCARD;
+/* Leaves the list; the task stays. */
+enum rl_rc dead_dismiss(struct tasks *tasks, const struct caller *caller, int64_t task_id,
+                        struct rl_err *err) RL_NODISCARD;
+
+/* ---- queues (queues.c) ---- */
+enum queue_state { QUEUE_RUNNING, QUEUE_PAUSED, QUEUE_DRAINING };
+/* RL_NOT_FOUND for a queue that nobody ever submitted to. */
+enum rl_rc queue_set(struct tasks *tasks, const char *queue_name, enum queue_state state,
+                     struct rl_err *err) RL_NODISCARD;
+/* {"data": [{queue_name, state, depth, oldest_at, created_at}], "next": null}; depth counts to
+ * 100,000, then null */
+enum rl_rc queue_list(struct tasks *tasks, struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+
+/* ---- repair (repair.c) ---- */
+/* Find what is stuck among `statuses` (mask; 0 = CREATED, QUEUED and PROCESSING) and, unless
+ * dry_run, act on at most `batch` tasks: {dry_run, stuck: [{task_id, status, reason, action}],
+ * acted, orphan_files, status_counts}. Tasks whose run is alive are skipped. */
+enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int batch,
+                       struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+
+/* ---- seeing (stats.c, explain.c) ---- */
+/* Distribution of the time spent in each state, per engine and day (UTC), over the newest 100,000
+ * history rows. */
+enum rl_rc task_stats(struct tasks *tasks, struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+/* Prometheus text of the module's figures. */
+enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+/* One sentence or more on where the task stands and why, from its times and its worker. */
+enum rl_rc task_explain(struct tasks *tasks, const struct task *task, struct rl_buf *out,
+                        struct rl_err *err) RL_NODISCARD;
+/* Members task_id, attempt, phase, step, total_steps, heartbeat_at, running_seconds of the run on
+ * this worker into an open object; nulls when it is idle. */
+void runs_json(struct tasks *tasks, const char *worker_id, struct rl_jw *w);
 
 /* ---- keys (keys.c) ---- */
 /* RL_UNAUTHORIZED when the key is unknown or revoked. Answers from memory after the first use. */
@@ -141,7 +185,7 @@ void run_free(struct run *run);
 
 /* The heartbeat of the work itself: any thread of the run. */
 void run_beat(struct run *run, int phase, int step, int total);
-enum run_stop { RUN_GO, RUN_CANCEL, RUN_DRAIN };
+enum run_stop { RUN_GO, RUN_CANCEL, RUN_DRAIN, RUN_TIMEOUT };
 enum run_stop run_should_stop(const struct run *run); /* an atomic */
 /* true once the run's claim is void (soft-cancelled): its result is kept, not announced. */
 
@@ -167,16 +211,25 @@ enum rl_rc run_fail(struct run *run, const struct rl_err *why, struct rl_err *er
 void runs_drain(struct tasks *tasks);
 int64_t runs_active(struct tasks *tasks);
 
-/* ---- the scheduler thread (schedule.c): inputs that are ready, delays that are over ---- */
-enum rl_rc schedule_start(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
+/* ---- the scheduler thread (schedule.c): inputs that are ready, delays that are over, time-outs,
+ * retention ---- */
+/* A run hangs: its task was dealt with; the process must be replaced. Scheduler thread. */
+typedef void (*tasks_replace_fn)(void *user, const struct rl_err *err);
+enum rl_rc schedule_start(struct tasks *tasks, tasks_replace_fn replace, void *user,
+                          struct rl_err *err) RL_NODISCARD;
 void schedule_stop(struct tasks *tasks);
+/* ms since the scheduler last went round; for health. */
+int64_t schedule_stalled_ms(struct tasks *tasks);
 
 /* ---- for the outbox (inside its writes) ---- */
 /* callback_status and callback_retry of the task that a duty belongs to (only if the round is
  * current). */
-enum rl_rc task_callback_result(struct store_conn *conn, int64_t task_id, int64_t round,
-                                const char *callback_status, int64_t tries, struct rl_err *err)
-    RL_NODISCARD;
+enum rl_rc task_callback_result(struct tasks *tasks, struct store_conn *conn, int64_t task_id,
+                                int64_t round, const char *callback_status, int64_t tries,
+                                struct rl_err *err) RL_NODISCARD;
+
+/* How many runs can go at once: the pool says so before it starts. */
+void tasks_set_slots(struct tasks *tasks, int64_t slots);
 
 const struct config *tasks_config(const struct tasks *tasks);
 struct store *tasks_store(const struct tasks *tasks);

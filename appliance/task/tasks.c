@@ -104,6 +104,23 @@ static enum rl_rc sweep(struct store_conn *conn, void *arg, struct rl_err *err)
     }
 }
 
+/* No run of an older epoch goes on: whoever waits for one gets its result or joins the queue. */
+static enum rl_rc settle_twins(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    for (;;) {
+        int64_t id = 0;
+        AUTO_TASK struct task *twin = NULL;
+        enum rl_rc rc = store_int(store_stmt(conn, SQL_TWIN_WANTED), 0, &id, err);
+        if (rc == RL_OK && id != 0)
+            rc = task_load(conn, id, &twin, err);
+        if (rc != RL_OK || id == 0)
+            return rc;
+        rc = reuse_settle(arg, conn, twin, err);
+        if (rc != RL_OK)
+            return rc;
+    }
+}
+
 struct start {
     int64_t last_id, last_seq, waiting;
     char secret[128];
@@ -160,7 +177,11 @@ static enum rl_rc open_parts(struct tasks *tasks, bool *ret_first_run, struct rl
     hub_set_last(tasks->hub, start.last_seq);
     rc = store_write(tasks->store, STORE_NORMAL, take_secret, tasks, err);
     if (rc == RL_OK)
+        rc = speed_load(tasks, err);
+    if (rc == RL_OK)
         rc = store_write(tasks->store, STORE_URGENT, sweep, tasks, err);
+    if (rc == RL_OK)
+        rc = store_write(tasks->store, STORE_URGENT, settle_twins, tasks, err);
     return rc == RL_OK ? keys_first_run(tasks, ret_first_run, err) : rc;
 }
 
@@ -178,6 +199,8 @@ enum rl_rc tasks_open(const struct config *cfg, struct store *store, struct hub 
     tasks->epoch = store_epoch(store);
     pthread_mutex_init(&tasks->live_lock, NULL);
     pthread_mutex_init(&tasks->key_lock, NULL);
+    pthread_mutex_init(&tasks->speed_lock, NULL);
+    pthread_mutex_init(&tasks->cache_lock, NULL);
     pthread_mutex_init(&tasks->due_lock, NULL);
     pthread_cond_init(&tasks->due, NULL);
     const char *url = config_text(cfg, CFG_HTTP_PUBLIC_URL);
@@ -200,7 +223,10 @@ void tasks_close(struct tasks *tasks)
         return;
     schedule_stop(tasks);
     pthread_mutex_destroy(&tasks->live_lock);
+    cache_free(tasks);
     pthread_mutex_destroy(&tasks->key_lock);
+    pthread_mutex_destroy(&tasks->speed_lock);
+    pthread_mutex_destroy(&tasks->cache_lock);
     pthread_mutex_destroy(&tasks->due_lock);
     pthread_cond_destroy(&tasks->due);
     rl_wipe(tasks->link_secret, sizeof tasks->link_secret);

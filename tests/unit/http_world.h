@@ -73,6 +73,7 @@ static inline int server_start_with(void **state, const char *deadline_ms, const
     set(s, "http.body_deadline_ms", deadline_ms);
     set(s, "http.request_timeout_ms", timeout_ms);
     set(s, "http.body_limit", "8192");
+    set(s, "limit.pending_tasks", "0");
     set(s, "store.ballast_bytes", "0");
     set(s, "store.min_free_bytes", "0");
     set(s, "engine.plugin_dir", "");

@@ -170,7 +170,7 @@ static void test_outbox_black_hole_delays_nobody(void **state)
     set(t, "callback.in_flight=4");
     set(t, "callback.timeout_ms=10000");
     for (int64_t i = 1; i <= 200; i++)
-        add(t, (struct new_duty){.task_id = i, .port = hole, .ahead_ms = -60000});
+        add(t, (struct new_duty){.task_id = i, .port = hole});
     for (int64_t i = 0; i < 20; i++) {
         int port = receiver_listen(t->receiver, (enum answer[]){ANSWER_200}, 1);
         for (int64_t k = 0; k < 3; k++)

@@ -1,4 +1,4 @@
-/* The outbox thread when something breaks: memory, the store, the clock, a stop in the middle. */
+/* The outbox thread when something breaks: memory, the store, a stop in the middle. */
 // link: -Wl,--wrap=store_write,--wrap=store_read,--wrap=malloc,--wrap=calloc,--wrap=realloc
 #include "test_outbox_scene.h"
 
@@ -103,19 +103,6 @@ static void test_outbox_one_bad_record_holds_no_other(void **state)
     assert_int_equal(receiver_count(t->receiver, 0), 4);
 }
 
-/* The clock was set back by an hour: rows planned in its future keep only their planned wait. */
-static void test_outbox_survives_a_clock_set_back(void **state)
-{
-    struct tasks *t = *state;
-    int port = receiver_listen(t->receiver, (enum answer[]){ANSWER_200}, 1);
-
-    add(t, (struct new_duty){.task_id = 1, .port = port, .ahead_ms = 3600000});
-    start(t);
-    assert_true(wait_for(t, 1, "SUCCEEDED", 1, SOON_MS));
-    add(t, (struct new_duty){.task_id = 2, .port = port, .ahead_ms = 3600000});
-    assert_true(wait_for(t, 2, "SUCCEEDED", 1, SOON_MS));
-}
-
 static void test_outbox_stop_records_what_ends_in_time(void **state)
 {
     struct tasks *t = *state;
@@ -158,7 +145,6 @@ int main(void)
         TEST(test_outbox_failure_loop),
         TEST(test_outbox_unrecorded_result_is_not_sent_again),
         TEST(test_outbox_one_bad_record_holds_no_other),
-        TEST(test_outbox_survives_a_clock_set_back),
         TEST(test_outbox_stop_records_what_ends_in_time),
         TEST(test_outbox_stop_takes_no_new_duty),
     };

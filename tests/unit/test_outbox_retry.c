@@ -54,30 +54,10 @@ static void test_outbox_retry_wait_table(void **state)
                          table[i].want);
 }
 
-static void test_outbox_time_left_table(void **state)
-{
-    static const struct {
-        int64_t next_at, planned, now, want;
-    } table[] = {
-        {5000, 3000, 2000, 3000},  /* just planned */
-        {5000, 3000, 4000, 1000},  /* on its way */
-        {5000, 3000, 5000, 0},     /* due */
-        {5000, 3000, 9000, 0},     /* overdue: the clock went forward, or the process slept */
-        {5000, 3000, -9000, 3000}, /* the clock went back: never longer than planned */
-        {5000, 0, 1000, 0},        /* a new duty is due whatever the clock says */
-    };
-
-    (void)state;
-    for (size_t i = 0; i < RL_ARRAY_LEN(table); i++)
-        assert_int_equal(outbox_time_left(table[i].next_at, table[i].planned, table[i].now),
-                         table[i].want);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outbox_retry_wait_table),
-        cmocka_unit_test(test_outbox_time_left_table),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

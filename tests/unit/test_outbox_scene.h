@@ -56,7 +56,7 @@ struct tasks {
     _Atomic int failures; /* how often it did */
 };
 
-static struct tasks *the_tasks; /* task_callback_result gets no context */
+static struct tasks *the_tasks; /* the wrapped store_write gets no context */
 
 const struct config *tasks_config(const struct tasks *tasks)
 {
@@ -84,11 +84,10 @@ static inline void on_commit(void *ctx, void *arg)
     (void)pthread_mutex_unlock(&t->lock);
 }
 
-enum rl_rc task_callback_result(struct store_conn *conn, int64_t task_id, int64_t round,
-                                const char *callback_status, int64_t tries, struct rl_err *err)
+enum rl_rc task_callback_result(struct tasks *t, struct store_conn *conn, int64_t task_id,
+                                int64_t round, const char *callback_status, int64_t tries,
+                                struct rl_err *err)
 {
-    struct tasks *t = the_tasks;
-
     (void)pthread_mutex_lock(&t->lock);
     bool poisoned = t->poisoned == task_id;
     (void)pthread_mutex_unlock(&t->lock);
@@ -202,7 +201,7 @@ struct new_duty {
     int64_t task_id, round;
     int port;
     int max_tries;
-    int64_t ahead_ms; /* of now */
+    int64_t next_at; /* steady clock; 0 = due at once */
     const char *secret;
     const char *url; /* NULL: the port's */
 };
@@ -235,7 +234,8 @@ static inline enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_er
     store_bind_text(stmt, ":secret", d->secret ? d->secret : SECRET);
     store_bind_blob(stmt, ":body", body, strlen(body));
     store_bind_int(stmt, ":max_tries", d->max_tries);
-    store_bind_int(stmt, ":now", rl_wall_ms() + d->ahead_ms);
+    store_bind_int(stmt, ":now", rl_wall_ms());
+    store_bind_int(stmt, ":next_at", d->next_at);
     return store_run(stmt, NULL, err);
 }
 

@@ -230,7 +230,7 @@ static void test_task_inputs_and_delays_become_due(void **state)
     AUTO_TASK struct task *delayed = world_submit(w, body);
     assert_string_equal(delayed->status, "QUEUED");
     assert_null(world_claim(w));
-    world_ok(schedule_start(w->tasks, &err), &err);
+    world_ok(schedule_start(w->tasks, NULL, NULL, &err), &err);
     int64_t seen[2] = {0, 0};
     for (int i = 0; i < 2; i++) {
         struct run *run = NULL;

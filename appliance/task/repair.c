@@ -1,0 +1,206 @@
+/* Repair: what is stuck, why, and what to do about it, in small batches. The scheduler does the
+ * same by itself; this is for the person who wants to see it, and for what a bug left behind. Any
+ * thread. */
+#include "task/internal.h"
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "config/config.h"
+#include "events/events.h"
+
+#include <string.h>
+
+#define SCAN_ROWS 500 /* per read: readers hold no long snapshots */
+
+struct stuck {
+    int64_t task_id;
+    enum task_status status;
+    const char *reason, *action; /* static */
+};
+
+struct scan {
+    struct tasks *tasks;
+    enum task_status status;
+    int64_t after;
+    size_t rows;
+    struct stuck found[SCAN_ROWS];
+    size_t count;
+};
+
+static bool alive(struct tasks *tasks, int64_t task_id, int64_t attempt)
+{
+    pthread_mutex_lock(&tasks->live_lock);
+    bool found = run_find_locked(tasks, task_id, attempt) != NULL;
+    pthread_mutex_unlock(&tasks->live_lock);
+    return found;
+}
+
+/* Columns as in repair_scan. false: the task is where it should be. */
+static bool judge(struct tasks *tasks, enum task_status status, struct store_stmt *stmt,
+                  struct stuck *stuck)
+{
+    int64_t steady = store_steady_ms(tasks->store), now = rl_wall_ms(), id = store_col_int(stmt, 0);
+    int64_t attempt = store_col_int(stmt, 2), epoch = store_col_int(stmt, 3),
+            updated = store_col_int(stmt, 4);
+    int64_t input_at = store_col_int(stmt, 5), not_before = store_col_int(stmt, 6),
+            waits_for = store_col_int(stmt, 7);
+    int64_t patience = config_int(tasks->cfg, CFG_TASK_CREATED_MS);
+    *stuck = (struct stuck){.task_id = id, .status = status};
+    if (status == TASK_CREATED && input_at <= steady && now - updated > patience) {
+        stuck->reason = "its inputs are there, yet it was not enqueued";
+        stuck->action = "enqueue";
+    } else if (status == TASK_PROCESSING && (epoch != tasks->epoch || (!alive(tasks, id, attempt) &&
+                                                                       now - updated > patience))) {
+        stuck->reason = epoch != tasks->epoch ? "its run belongs to an earlier start of the program"
+                                              : "no worker runs it";
+        stuck->action = "requeue";
+    } else if (status == TASK_QUEUED && waits_for && !alive(tasks, waits_for, 0)) {
+        stuck->reason = "it waits for a run that is over";
+        stuck->action = "release";
+    } else if (status == TASK_QUEUED && !waits_for && not_before > 0 &&
+               steady - not_before > patience) {
+        stuck->reason = "its delay is over, yet it is not claimable";
+        stuck->action = "release";
+    }
+    return stuck->reason != NULL;
+}
+
+static enum rl_rc scan_rows(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct scan *scan = arg;
+    bool row;
+    scan->rows = scan->count = 0;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_REPAIR_SCAN);
+    store_bind_text(stmt, ":status", task_status_name(scan->status));
+    store_bind_int(stmt, ":after", scan->after);
+    store_bind_int(stmt, ":limit", SCAN_ROWS);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    for (; rc == RL_OK && row; rc = store_step(stmt, &row, err)) {
+        scan->after = store_col_int(stmt, 0);
+        scan->rows++;
+        if (judge(scan->tasks, scan->status, stmt, &scan->found[scan->count]))
+            scan->count++;
+    }
+    return rc;
+}
+
+struct act_work {
+    struct tasks *tasks;
+    const struct stuck *stuck;
+};
+
+static enum rl_rc act(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    const struct act_work *work = arg;
+    struct tasks *tasks = work->tasks;
+    AUTO_TASK struct task *task = NULL;
+    enum rl_rc rc = task_load(conn, work->stuck->task_id, &task, err);
+    if (rc != RL_OK)
+        return rc;
+    if (task_status_of(task) != work->stuck->status)
+        return rl_fail(err, RL_STALE, "the task moved on meanwhile");
+    struct task_move move = {.from = TASK_PROCESSING, .to = TASK_QUEUED, .reason = "repair"};
+    switch (work->stuck->status) {
+    case TASK_CREATED:
+        return task_enqueue(tasks, conn, task, err);
+    case TASK_PROCESSING:
+        if (alive(tasks, task->task_id, task->attempt))
+            return rl_fail(err, RL_STALE, "its worker is alive");
+        return task_move(tasks, conn, task, &move, err);
+    case TASK_QUEUED:
+        move.from = TASK_QUEUED;
+        return task_move(tasks, conn, task, &move, err);
+    case TASK_SUCCEEDED:
+    case TASK_FAILED:
+    case TASK_TIMEOUT:
+    case TASK_CANCELED:
+    case TASK_STATUS_COUNT:
+        break;
+    }
+    return rl_fail(err, RL_INTERNAL, "nothing to repair");
+}
+
+struct repair {
+    struct tasks *tasks;
+    bool dry_run;
+    int batch, listed, acted;
+    struct rl_jw w;
+};
+
+static enum rl_rc repair_one(struct repair *repair, const struct stuck *stuck, struct rl_err *err)
+{
+    struct act_work work = {repair->tasks, stuck};
+    if (!repair->dry_run) {
+        enum rl_rc rc = store_write(repair->tasks->store, STORE_URGENT, act, &work, err);
+        if (rc == RL_STALE)
+            return RL_OK; /* it moved on by itself: the best repair */
+        if (rc != RL_OK)
+            return rc;
+        repair->acted++;
+    }
+    repair->listed++;
+    rl_jw_object(&repair->w, NULL);
+    rl_jw_id(&repair->w, "task_id", stuck->task_id);
+    rl_jw_str(&repair->w, "status", task_status_name(stuck->status));
+    rl_jw_str(&repair->w, "reason", stuck->reason);
+    rl_jw_str(&repair->w, "action", stuck->action);
+    rl_jw_end_object(&repair->w);
+    return RL_OK;
+}
+
+static enum rl_rc repair_status(struct repair *repair, struct scan *scan, enum task_status status,
+                                struct rl_err *err)
+{
+    scan->status = status;
+    scan->after = 0;
+    do {
+        enum rl_rc rc = store_read(repair->tasks->store, scan_rows, scan, err);
+        for (size_t i = 0; rc == RL_OK && i < scan->count && repair->listed < repair->batch; i++)
+            rc = repair_one(repair, &scan->found[i], err);
+        if (rc != RL_OK)
+            return rc;
+    } while (scan->rows == SCAN_ROWS && repair->listed < repair->batch);
+    return RL_OK;
+}
+
+static enum rl_rc counts(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct rl_jw *w = arg;
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_STATUS_COUNTS);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    for (; rc == RL_OK && row; rc = store_step(stmt, &row, err))
+        rl_jw_i64(w, store_col_text(stmt, 0), store_col_int(stmt, 1));
+    return rc;
+}
+
+enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int batch,
+                       struct rl_buf *out, struct rl_err *err)
+{
+    struct repair repair = {.tasks = tasks, .dry_run = dry_run, .batch = batch};
+    AUTO_FREE struct scan *scan = calloc(1, sizeof *scan); /* too large for a worker's stack */
+    if (!scan)
+        return rl_fail(err, RL_NO_MEMORY, "repair");
+    scan->tasks = tasks;
+    rl_jw_init(&repair.w, out, false);
+    rl_jw_object(&repair.w, NULL);
+    rl_jw_bool(&repair.w, "dry_run", dry_run);
+    rl_jw_array(&repair.w, "stuck");
+    enum rl_rc rc = RL_OK;
+    for (int s = TASK_CREATED; rc == RL_OK && s <= TASK_PROCESSING; s++)
+        if (statuses == 0 || (statuses & (1u << s)))
+            rc = repair_status(&repair, scan, (enum task_status)s, err);
+    if (rc != RL_OK)
+        return rc;
+    rl_jw_end_array(&repair.w);
+    rl_jw_i64(&repair.w, "acted", repair.acted);
+    rl_jw_i64(&repair.w, "orphan_files", retain_orphans(tasks, dry_run));
+    rl_jw_object(&repair.w, "status_counts");
+    rc = store_read(tasks->store, counts, &repair.w, err);
+    if (rc != RL_OK)
+        return rc;
+    rl_jw_end_object(&repair.w);
+    rl_jw_end_object(&repair.w);
+    hub_ring(tasks->hub);
+    return rl_buf_ok(out, err);
+}

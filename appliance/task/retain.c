@@ -1,0 +1,192 @@
+/* Retention: finished tasks beyond the configured age, count or bytes go, oldest first, file before
+ * row; never one with an undelivered callback or a follower. And files of results/ that no row
+ * knows. Scheduler thread. */
+#include "task/internal.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "config/config.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define DAY_MS         (86400 * INT64_C(1000))
+#define ORPHAN_AGE_S   3600 /* a younger file may belong to a run or to a transaction under way */
+#define ORPHANS_A_STEP 500
+
+struct oldest {
+    struct tasks *tasks;
+    int64_t now;
+    int64_t task_id; /* 0 = nothing is to go */
+    char user_id[64], file[64];
+};
+
+static enum rl_rc read_totals(struct store_conn *conn, int64_t *ret_count, int64_t *ret_bytes,
+                              struct rl_err *err)
+{
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_RETAIN_TOTALS);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc == RL_OK && row) {
+        *ret_count = store_col_int(stmt, 0);
+        *ret_bytes = store_col_int(stmt, 1);
+    }
+    return rc;
+}
+
+static enum rl_rc find_oldest(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct oldest *o = arg;
+    const struct config *cfg = o->tasks->cfg;
+    int64_t days = config_int(cfg, CFG_RETAIN_DAYS), most = config_int(cfg, CFG_RETAIN_COUNT),
+            most_bytes = config_int(cfg, CFG_RETAIN_BYTES), count = 0, bytes = 0;
+    o->task_id = 0;
+    if (days == 0 && most == 0 && most_bytes == 0)
+        return RL_OK;
+    enum rl_rc rc = most || most_bytes ? read_totals(conn, &count, &bytes, err) : RL_OK;
+    if (rc != RL_OK)
+        return rc;
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_RETAIN_OLDEST);
+    rc = store_step(stmt, &row, err);
+    if (rc != RL_OK || !row)
+        return rc;
+    bool old = days > 0 && o->now - store_col_int(stmt, 2) > days * DAY_MS;
+    if (!old && !(most > 0 && count > most) && !(most_bytes > 0 && bytes > most_bytes))
+        return RL_OK;
+    const char *user = store_col_text(stmt, 1), *file = store_col_text(stmt, 3);
+    (void)rl_copy_str(o->user_id, sizeof o->user_id, user ? user : "");
+    (void)rl_copy_str(o->file, sizeof o->file, file ? file : "");
+    o->task_id = store_col_int(stmt, 0);
+    return RL_OK;
+}
+
+static enum rl_rc purge(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    const struct oldest *o = arg;
+    struct store_stmt *note = store_stmt(conn, SQL_PURGE_NOTE);
+    store_bind_int(note, ":task_id", o->task_id);
+    store_bind_text(note, ":user_id", o->user_id);
+    store_bind_int(note, ":now", o->now);
+    enum rl_rc rc = store_run(note, NULL, err);
+    static const enum store_sql steps[] = {SQL_PURGE_OUTBOX, SQL_PURGE_TASK};
+    for (size_t i = 0; rc == RL_OK && i < RL_ARRAY_LEN(steps); i++) {
+        struct store_stmt *stmt = store_stmt(conn, steps[i]);
+        store_bind_int(stmt, ":task_id", o->task_id);
+        rc = store_run(stmt, NULL, err);
+    }
+    return rc == RL_OK ? task_forget_on_commit(o->tasks, conn, o->task_id, err) : rc;
+}
+
+static void remove_result(const struct tasks *tasks, const char *file)
+{
+    static const char *const endings[] = {"mp4", "jpg"};
+    for (size_t i = 0; file[0] && i < RL_ARRAY_LEN(endings); i++) {
+        char path[1200];
+        (void)snprintf(path, sizeof path, "%s/results/%.*s.%s",
+                       config_text(tasks->cfg, CFG_STATE_DIR), (int)strcspn(file, "."), file,
+                       endings[i]);
+        if (unlink(path) != 0 && errno != ENOENT)
+            rl_log(RL_LOG_WARN, "unlink_failed", "errno=%d", errno);
+    }
+}
+
+static enum rl_rc forget_events(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct oldest *o = arg;
+    struct store_stmt *find = store_stmt(conn, SQL_PURGED_OLDEST);
+    store_bind_int(find, ":before",
+                   o->now - config_int(o->tasks->cfg, CFG_RETAIN_EVENTS_DAYS) * DAY_MS);
+    enum rl_rc rc = store_int(find, 0, &o->task_id, err);
+    if (rc != RL_OK || o->task_id == 0)
+        return rc;
+    static const enum store_sql steps[] = {SQL_PURGE_EVENTS, SQL_PURGE_FORGET};
+    for (size_t i = 0; rc == RL_OK && i < RL_ARRAY_LEN(steps); i++) {
+        struct store_stmt *stmt = store_stmt(conn, steps[i]);
+        store_bind_int(stmt, ":task_id", o->task_id);
+        rc = store_run(stmt, NULL, err);
+    }
+    return rc;
+}
+
+bool retain_round(struct tasks *tasks)
+{
+    struct rl_err err;
+    struct oldest o = {.tasks = tasks, .now = rl_wall_ms()};
+    /* A wall clock that ran away from the steady one removes nobody's work. */
+    int64_t drift = o.now - store_steady_ms(tasks->store);
+    if (drift > DAY_MS || drift < -DAY_MS)
+        return false;
+    enum rl_rc rc = store_read(tasks->store, find_oldest, &o, &err);
+    if (rc == RL_OK && o.task_id != 0) {
+        remove_result(tasks, o.file);
+        rc = store_write(tasks->store, STORE_URGENT, purge, &o, &err);
+        if (rc == RL_OK)
+            rl_log(RL_LOG_INFO, "task_purged", "task_id=%lld status=-", (long long)o.task_id);
+    } else if (rc == RL_OK) {
+        rc = store_write(tasks->store, STORE_URGENT, forget_events, &o, &err);
+    }
+    if (rc != RL_OK)
+        rl_log(RL_LOG_WARN, "retain_failed", "code=%s", rl_code_name(rc));
+    return rc == RL_OK && o.task_id != 0;
+}
+
+struct known {
+    int64_t task_id;
+    const char *file;
+    int64_t found;
+};
+
+static enum rl_rc is_known(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct known *known = arg;
+    struct store_stmt *stmt = store_stmt(conn, SQL_RESULT_KNOWN);
+    store_bind_int(stmt, ":task_id", known->task_id);
+    store_bind_text(stmt, ":video_file", known->file);
+    return store_int(stmt, 0, &known->found, err);
+}
+
+/* Is this file of results/ one that no row and no live run knows? */
+static bool orphan(struct tasks *tasks, int dir, const char *name)
+{
+    struct stat st;
+    long long id = 0, attempt = 0;
+    char ending[16] = "", file[64];
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+        st.st_mtime > rl_wall_ms() / 1000 - ORPHAN_AGE_S ||
+        sscanf(name, "%19lld-%9lld.%15s", &id, &attempt, ending) != 3)
+        return false;
+    pthread_mutex_lock(&tasks->live_lock);
+    bool live = run_find_locked(tasks, id, 0) != NULL;
+    pthread_mutex_unlock(&tasks->live_lock);
+    if (live || strcmp(ending, "ckpt") == 0)
+        return false;
+    if (strstr(ending, ".part"))
+        return true;
+    (void)snprintf(file, sizeof file, "%lld-%lld.mp4", id, attempt);
+    struct known known = {.task_id = id, .file = file};
+    return store_read(tasks->store, is_known, &known, NULL) == RL_OK && known.found == 0;
+}
+
+int64_t retain_orphans(struct tasks *tasks, bool dry_run)
+{
+    char path[1200];
+    int64_t n = 0;
+    (void)snprintf(path, sizeof path, "%s/results", config_text(tasks->cfg, CFG_STATE_DIR));
+    DIR *dir = opendir(path);
+    if (!dir)
+        return 0;
+    for (const struct dirent *entry; n < ORPHANS_A_STEP && (entry = readdir(dir));) {
+        if (entry->d_name[0] == '.' || !orphan(tasks, dirfd(dir), entry->d_name))
+            continue;
+        n++;
+        if (!dry_run && unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+            rl_log(RL_LOG_INFO, "orphan_removed", "file=%s", entry->d_name);
+    }
+    (void)closedir(dir); /* read only */
+    return n;
+}

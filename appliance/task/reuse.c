@@ -1,0 +1,136 @@
+/* Soft cancel and reuse: the result of a soft-cancelled run serves the next identical submit of the
+ * same user, by hard link. Runs inside the writer's transactions. A link whose transaction is lost
+ * is a file without a row, which the next look for orphans removes. */
+#include "task/internal.h"
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "config/config.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum rl_rc link_file(const struct tasks *tasks, const char *from, const char *to,
+                            const char *ending, struct rl_err *err)
+{
+    char old[1200], new[1200];
+    const char *dir = config_text(tasks->cfg, CFG_STATE_DIR);
+    (void)snprintf(old, sizeof old, "%s/results/%.*s.%s", dir, (int)strcspn(from, "."), from,
+                   ending);
+    (void)snprintf(new, sizeof new, "%s/results/%.*s.%s", dir, (int)strcspn(to, "."), to, ending);
+    (void)unlink(new); /* of a transaction that was lost */
+    if (link(old, new) != 0)
+        return rl_fail_errno(err, "link of the kept result", errno);
+    return rl_fs_sync_parent(new, err);
+}
+
+/* QUEUED → PROCESSING → SUCCEEDED with the twin's file. */
+static enum rl_rc finish_by_link(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                                 const struct task *twin, struct rl_err *err)
+{
+    char name[64];
+    struct task_move start = {
+        .from = TASK_QUEUED, .to = TASK_PROCESSING, .worker_id = "reuse", .epoch = tasks->epoch};
+    task->seed = twin->seed; /* the video shown was made with this one */
+    enum rl_rc rc = task_move(tasks, conn, task, &start, err);
+    if (rc != RL_OK)
+        return rc;
+    (void)snprintf(name, sizeof name, "%lld-%lld.mp4", (long long)task->task_id,
+                   (long long)task->attempt);
+    rc = link_file(tasks, twin->video_file, name, "mp4", err);
+    if (rc == RL_OK)
+        rc = link_file(tasks, twin->video_file, name, "jpg", err);
+    if (rc != RL_OK)
+        return rc;
+    struct run_result result = {.file = name,
+                                .bytes = twin->video_bytes,
+                                .width = (int)twin->video_width,
+                                .height = (int)twin->video_height,
+                                .frames = (int)twin->video_frames,
+                                .fps = (int)twin->video_fps};
+    (void)rl_copy_str(result.sha256, sizeof result.sha256,
+                      twin->video_sha256 ? twin->video_sha256 : "");
+    struct task_move done = {.from = TASK_PROCESSING,
+                             .to = TASK_SUCCEEDED,
+                             .result = &result,
+                             .reused_from = twin->task_id,
+                             .reason = "the kept result of a soft-cancelled twin"};
+    return task_move(tasks, conn, task, &done, err);
+}
+
+static enum rl_rc find_twin(struct store_conn *conn, const struct task *task,
+                            struct task **ret_twin, struct rl_err *err)
+{
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_KEPT_TWIN);
+    store_bind_text(stmt, ":user_id", task->user_id);
+    store_bind_text(stmt, ":params_hash", task->params_hash);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    return rc == RL_OK && row ? task_read_row(stmt, ret_twin, err) : rc;
+}
+
+static bool runs_still(struct tasks *tasks, const struct task *twin)
+{
+    pthread_mutex_lock(&tasks->live_lock);
+    struct run *run = run_find_locked(tasks, twin->task_id, twin->attempt);
+    bool going = run && atomic_load(&run->stop) == RUN_GO && !atomic_load(&run->ended);
+    pthread_mutex_unlock(&tasks->live_lock);
+    return going;
+}
+
+static bool file_there(const struct tasks *tasks, const struct task *twin)
+{
+    char path[1200];
+    (void)snprintf(path, sizeof path, "%s/results/%s", config_text(tasks->cfg, CFG_STATE_DIR),
+                   twin->video_file);
+    return access(path, R_OK) == 0;
+}
+
+enum rl_rc reuse_find(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                      bool *ret_reused, int64_t *ret_twin, struct rl_err *err)
+{
+    AUTO_TASK struct task *twin = NULL;
+    *ret_reused = false;
+    *ret_twin = 0;
+    enum rl_rc rc = task->run_at ? RL_OK : find_twin(conn, task, &twin, err);
+    if (rc != RL_OK || !twin)
+        return rc;
+    if (!twin->video_file) {
+        *ret_twin = runs_still(tasks, twin) ? twin->task_id : 0;
+        return RL_OK;
+    }
+    if (!file_there(tasks, twin))
+        return RL_OK;
+    struct task_move move = {.from = TASK_CREATED, .to = TASK_QUEUED};
+    rc = task_move(tasks, conn, task, &move, err);
+    if (rc == RL_OK)
+        rc = finish_by_link(tasks, conn, task, twin, err);
+    *ret_reused = rc == RL_OK;
+    return rc;
+}
+
+enum rl_rc reuse_settle(struct tasks *tasks, struct store_conn *conn, const struct task *twin,
+                        struct rl_err *err)
+{
+    enum rl_rc rc = RL_OK;
+    while (twin->video_file) {
+        int64_t id = 0;
+        AUTO_TASK struct task *task = NULL;
+        struct store_stmt *stmt = store_stmt(conn, SQL_TWIN_WAITING);
+        store_bind_int(stmt, ":task_id", twin->task_id);
+        rc = store_int(stmt, 0, &id, err);
+        if (rc != RL_OK || id == 0)
+            return rc;
+        rc = task_load(conn, id, &task, err);
+        if (rc == RL_OK)
+            rc = finish_by_link(tasks, conn, task, twin, err);
+        if (rc != RL_OK)
+            return rc;
+    }
+    struct store_stmt *stmt = store_stmt(conn, SQL_TWIN_RELEASE);
+    store_bind_int(stmt, ":task_id", twin->task_id);
+    store_bind_int(stmt, ":now", rl_wall_ms());
+    store_bind_int(stmt, ":steady", store_steady_ms(tasks->store));
+    return store_run(stmt, NULL, err);
+}
