@@ -10,8 +10,6 @@
 
 _Static_assert(RL_ARRAY_LEN(store_statements) == SQL_COUNT, "one text per name");
 
-#define READ_LIMIT_MS 2000 /* a read that takes longer holds the WAL and a request thread */
-
 enum rl_rc store_fail(struct store_conn *conn, int sqlite_rc, const char *what, struct rl_err *err)
 {
     enum rl_rc code = RL_STORE_ERROR;
@@ -42,6 +40,16 @@ enum rl_rc store_exec(struct store_conn *conn, const char *sql, struct rl_err *e
     if (rc != SQLITE_OK)
         return store_fail(conn, sqlite3_extended_errcode(conn->db), "database", err);
     return RL_OK;
+}
+
+int store_begin(struct store_conn *conn, const char *how)
+{
+    int rc = SQLITE_OK;
+    if (!sqlite3_get_autocommit(conn->db))
+        rc = sqlite3_exec(conn->db, "ROLLBACK", NULL, NULL, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_exec(conn->db, how, NULL, NULL, NULL);
+    return rc == SQLITE_OK ? rc : sqlite3_extended_errcode(conn->db);
 }
 
 static int read_limit(void *arg)
@@ -299,32 +307,4 @@ enum rl_rc store_on_commit(struct store_conn *conn, void (*hook)(void *ctx, void
     }
     conn->hooks[conn->hook_count++] = (struct store_hook){hook, ctx, arg};
     return RL_OK;
-}
-
-enum rl_rc store_read(struct store *store, store_fn fn, void *arg, struct rl_err *err)
-{
-    pthread_mutex_lock(&store->pool_lock);
-    while (!store->readers)
-        pthread_cond_wait(&store->pool_free,
-                          &store->pool_lock); /* reads are bounded by READ_LIMIT_MS */
-    struct store_conn *conn = store->readers;
-    store->readers = conn->next;
-    pthread_mutex_unlock(&store->pool_lock);
-
-    conn->deadline_ms = rl_mono_ms() + READ_LIMIT_MS;
-    enum rl_rc rc = store_exec(conn, "BEGIN", err);
-    if (rc == RL_OK) {
-        rc = fn(conn, arg, err);
-        conn->deadline_ms = 0;
-        /* A read transaction has nothing to lose; rolling back cannot fail usefully. */
-        (void)sqlite3_exec(conn->db, "ROLLBACK", NULL, NULL, NULL);
-    }
-    conn->deadline_ms = 0;
-
-    pthread_mutex_lock(&store->pool_lock);
-    conn->next = store->readers;
-    store->readers = conn;
-    pthread_cond_signal(&store->pool_free);
-    pthread_mutex_unlock(&store->pool_lock);
-    return rc;
 }

@@ -72,9 +72,11 @@ struct store {
 
     atomic_bool disk_full;
 
-    pthread_mutex_t pool_lock; /* guards: readers */
+    int64_t reader_limit;
+    pthread_mutex_t pool_lock; /* guards: readers, reader_count */
     pthread_cond_t pool_free;
-    struct store_conn *readers;
+    struct store_conn *readers; /* the idle ones */
+    int64_t reader_count;       /* open or being opened */
 };
 
 /* conn.c */
@@ -83,11 +85,18 @@ enum rl_rc store_conn_open(const char *path, bool writer, struct store_conn **re
 enum rl_rc store_conn_prepare(struct store_conn *conn, struct rl_err *err) RL_NODISCARD;
 void store_conn_close(struct store_conn *conn);
 enum rl_rc store_exec(struct store_conn *conn, const char *sql, struct rl_err *err) RL_NODISCARD;
+/* Begin a transaction with `how`, after ending one whose ROLLBACK failed (memory was short). Returns
+ * SQLite's code. */
+int store_begin(struct store_conn *conn, const char *how);
 /* The code for a SQLite result: RL_DISK_FULL, RL_NO_MEMORY, RL_STORE_ERROR …, with SQLite's words.
  */
 enum rl_rc store_fail(struct store_conn *conn, int sqlite_rc, const char *what, struct rl_err *err);
 const char *store_sql_text(enum store_sql sql);
 void store_drop_hooks(struct store_conn *conn, size_t keep);
+
+/* readers.c */
+enum rl_rc store_readers_open(struct store *store, struct rl_err *err) RL_NODISCARD;
+void store_readers_close(struct store *store);
 
 /* migrate.c */
 enum rl_rc store_migrate(struct store_conn *conn, struct rl_err *err) RL_NODISCARD;

@@ -58,23 +58,6 @@ static enum rl_rc check_fs(const char *dir, struct rl_err *err)
     return RL_OK;
 }
 
-static enum rl_rc open_readers(struct store *store, struct rl_err *err)
-{
-    int64_t n = config_int(store->cfg, CFG_STORE_READERS);
-    for (int64_t i = 0; i < n; i++) {
-        struct store_conn *conn = NULL;
-        enum rl_rc rc = store_conn_open(store->db_path, false, &conn, err);
-        if (rc != RL_OK)
-            return rc;
-        conn->next = store->readers;
-        store->readers = conn;
-        rc = store_conn_prepare(conn, err);
-        if (rc != RL_OK)
-            return rc;
-    }
-    return RL_OK;
-}
-
 static enum rl_rc open_parts(struct store *store, struct rl_err *err)
 {
     enum rl_rc rc = rl_fs_mkdirs(store->dir, 0750, err);
@@ -96,7 +79,7 @@ static enum rl_rc open_parts(struct store *store, struct rl_err *err)
     if (rc != RL_OK)
         return rc;
     store_ballast_make(store);
-    rc = open_readers(store, err);
+    rc = store_readers_open(store, err);
     return rc == RL_OK ? store_writer_start(store, err) : rc;
 }
 
@@ -111,6 +94,7 @@ enum rl_rc store_open(const struct config *cfg, store_fatal_fn fatal, void *user
     store->fatal = fatal;
     store->fatal_user = user;
     store->lock_fd = -1;
+    store->reader_limit = config_int(cfg, CFG_STORE_READERS);
     store->queue_limit = (size_t)config_int(cfg, CFG_STORE_WRITE_QUEUE);
     pthread_mutex_init(&store->lock, NULL);
     pthread_mutex_init(&store->pool_lock, NULL);
@@ -134,11 +118,7 @@ void store_close(struct store *store)
 {
     if (!store)
         return;
-    while (store->readers) {
-        struct store_conn *conn = store->readers;
-        store->readers = conn->next;
-        store_conn_close(conn);
-    }
+    store_readers_close(store);
     store_writer_stop(store);
     store_conn_close(store->writer);
     if (store->lock_fd >= 0)

@@ -129,9 +129,7 @@ static void abandon(struct store_conn *conn)
 static int begin(struct store *store)
 {
     store->writer->lost_rc = 0;
-    if (sqlite3_exec(store->writer->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK)
-        return SQLITE_OK;
-    return sqlite3_extended_errcode(store->writer->db);
+    return store_begin(store->writer, "BEGIN IMMEDIATE");
 }
 
 /* Try a group as one transaction. Returns SQLITE_OK when every op has its verdict and all is
