@@ -119,7 +119,7 @@ export class Server {
         if (!match) {
             const { code, signal } = await this.exited;
             const error = new Error(`the server ended with ${signal ?? code}: ${this.stderr.slice(mark)}`);
-            throw Object.assign(error, { code, stderr: this.stderr.slice(mark) });
+            throw Object.assign(error, { code, signal, stderr: this.stderr.slice(mark) });
         }
         this.port = Number(match[2]);
         this.url = `http://${match[1]}:${match[2]}`;
@@ -228,6 +228,17 @@ export class Server {
                 throw new Error(`task ${id} is ${last.status} ${last.error_code}, not ${wanted}: ${last.error_msg}`);
             return wanted.includes(last.status);
         }, timeout);
+        return last;
+    }
+
+    /** The task once it has made this many frames (and is still running). */
+    async frame(id, count) {
+        let last;
+        await eventually(() => `frame ${count} of ${id}: ${JSON.stringify(last)}`, async () => {
+            last = await this.task(id);
+            assert.ok(['QUEUED', 'PROCESSING'].includes(last.status), last.status);
+            return last.phase === 'denoise' && last.step >= count;
+        });
         return last;
     }
 
