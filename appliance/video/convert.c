@@ -2,40 +2,38 @@
  * and range of the output are always named, because swscale's default (BT.601) would shift the
  * colours of everything tagged BT.709. Stateless but for the converter, which belongs to one
  * thread. */
+#include "video/av.h"
 #include "video/convert.h"
 
 #include <limits.h>
-
-#include <libavutil/frame.h>
-#include <libavutil/opt.h>
-#include <libavutil/pixdesc.h>
-#include <libswscale/swscale.h>
 
 #define MAX_PX 8192
 
 enum rl_rc video_convert_new(int width, int height, int pix_fmt, int matrix, bool full_range,
                              struct SwsContext **ret_sws, struct rl_err *err)
 {
-    struct SwsContext *sws = sws_alloc_context();
+    struct SwsContext *sws = av()->sws_alloc_context();
     if (!sws)
         return rl_fail(err, RL_NO_MEMORY, "open the colour converter");
     int bad = 0;
-    bad |= av_opt_set_int(sws, "srcw", width, 0) | av_opt_set_int(sws, "srch", height, 0);
-    bad |= av_opt_set_int(sws, "dstw", width, 0) | av_opt_set_int(sws, "dsth", height, 0);
-    bad |= av_opt_set_int(sws, "src_format", AV_PIX_FMT_RGB24, 0);
-    bad |= av_opt_set_int(sws, "dst_format", pix_fmt, 0);
-    bad |= av_opt_set_int(sws, "sws_flags",
-                          SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, 0);
-    const AVPixFmtDescriptor *desc = av_pix_fmt_desc_get(pix_fmt);
+    bad |=
+        av()->av_opt_set_int(sws, "srcw", width, 0) | av()->av_opt_set_int(sws, "srch", height, 0);
+    bad |=
+        av()->av_opt_set_int(sws, "dstw", width, 0) | av()->av_opt_set_int(sws, "dsth", height, 0);
+    bad |= av()->av_opt_set_int(sws, "src_format", AV_PIX_FMT_RGB24, 0);
+    bad |= av()->av_opt_set_int(sws, "dst_format", pix_fmt, 0);
+    bad |= av()->av_opt_set_int(
+        sws, "sws_flags", SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT, 0);
+    const AVPixFmtDescriptor *desc = av()->av_pix_fmt_desc_get(pix_fmt);
     if (desc && desc->log2_chroma_w == 1) { /* MPEG-2 siting, as the stream is tagged */
-        bad |= av_opt_set_int(sws, "dst_h_chr_pos", 0, 0);
-        bad |= av_opt_set_int(sws, "dst_v_chr_pos", 128, 0);
+        bad |= av()->av_opt_set_int(sws, "dst_h_chr_pos", 0, 0);
+        bad |= av()->av_opt_set_int(sws, "dst_v_chr_pos", 128, 0);
     }
-    const int *out = sws_getCoefficients(matrix);
+    const int *out = av()->sws_getCoefficients(matrix);
     if (bad < 0 ||
-        sws_setColorspaceDetails(sws, out, 1, out, full_range, 0, 1 << 16, 1 << 16) < 0 ||
-        sws_init_context(sws, NULL, NULL) < 0) {
-        sws_freeContext(sws);
+        av()->sws_setColorspaceDetails(sws, out, 1, out, full_range, 0, 1 << 16, 1 << 16) < 0 ||
+        av()->sws_init_context(sws, NULL, NULL) < 0) {
+        av()->sws_freeContext(sws);
         return rl_fail(err, RL_ENCODER_ERROR, "open the colour converter for %dx%d", width, height);
     }
     *ret_sws = sws;
@@ -47,7 +45,7 @@ enum rl_rc video_convert(struct SwsContext *sws, const uint8_t *rgb, size_t stri
 {
     const uint8_t *const rows[4] = {rgb};
     const int strides[4] = {(int)stride};
-    int done = sws_scale(sws, rows, strides, 0, height, frame->data, frame->linesize);
+    int done = av()->sws_scale(sws, rows, strides, 0, height, frame->data, frame->linesize);
     if (done != height)
         return rl_fail(err, RL_ENCODER_ERROR, "colour conversion failed");
     return RL_OK;
@@ -56,17 +54,17 @@ enum rl_rc video_convert(struct SwsContext *sws, const uint8_t *rgb, size_t stri
 enum rl_rc video_frame_new(int width, int height, int pix_fmt, AVFrame **ret_frame,
                            struct rl_err *err)
 {
-    AVFrame *frame = av_frame_alloc();
+    AVFrame *frame = av()->av_frame_alloc();
     if (frame) {
         frame->format = pix_fmt;
         frame->width = width;
         frame->height = height;
-        if (av_frame_get_buffer(frame, 0) == 0) {
+        if (av()->av_frame_get_buffer(frame, 0) == 0) {
             *ret_frame = frame;
             return RL_OK;
         }
     }
-    av_frame_free(&frame);
+    av()->av_frame_free(&frame);
     return rl_fail(err, RL_NO_MEMORY, "no memory for a frame of %dx%d", width, height);
 }
 

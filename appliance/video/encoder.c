@@ -3,15 +3,10 @@
  * without a driver, or a size below the hardware's minimum, falls through to the next one.
  * Invariants: look-ahead and threads are bounded, so memory depends on the frame size and never on
  * the number of frames; a key frame comes at least every two seconds. No state, any thread. */
+#include "video/av.h"
 #include "video/encoder.h"
 
 #include <string.h>
-
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libavutil/cpu.h>
-#include <libavutil/opt.h>
-#include <libswscale/swscale.h>
 
 #include "video/video.h"
 
@@ -28,12 +23,12 @@ struct encoder_kind {
 /* An option that this build of the encoder does not know is left at its default. */
 static void set_text(AVCodecContext *codec, const char *name, const char *value)
 {
-    (void)av_opt_set(codec->priv_data, name, value, 0);
+    (void)av()->av_opt_set(codec->priv_data, name, value, 0);
 }
 
 static void set_int(AVCodecContext *codec, const char *name, int64_t value)
 {
-    (void)av_opt_set_int(codec->priv_data, name, value, 0);
+    (void)av()->av_opt_set_int(codec->priv_data, name, value, 0);
 }
 
 static void setup_nvenc(AVCodecContext *codec, const struct video_params *params)
@@ -54,7 +49,7 @@ static void setup_x264(AVCodecContext *codec, const struct video_params *params)
     set_text(codec, "preset", "fast");
     set_text(codec, "profile", "high");
     set_int(codec, "rc-lookahead", room < 2 ? 2 : room > 20 ? 20 : room);
-    (void)av_opt_set_double(codec->priv_data, "crf", params->crf, 0);
+    (void)av()->av_opt_set_double(codec->priv_data, "crf", params->crf, 0);
     codec->max_b_frames = 2;
 }
 
@@ -82,7 +77,7 @@ static const struct encoder_kind kinds[] = {
 
 static int thread_count(const struct video_params *params)
 {
-    int n = params->threads > 0 ? params->threads : av_cpu_count();
+    int n = params->threads > 0 ? params->threads : av()->av_cpu_count();
     int64_t pixels = (int64_t)params->width * params->height;
     int most = pixels > 16 * 1000 * 1000 ? 4 : MAX_THREADS; /* each holds a whole frame */
     return n < 1 ? 1 : n > most ? most : n;
@@ -91,11 +86,11 @@ static int thread_count(const struct video_params *params)
 static enum rl_rc open_kind(const struct encoder_kind *kind, const struct video_params *params,
                             AVCodecContext **ret_codec, struct rl_err *err)
 {
-    const AVCodec *found = avcodec_find_encoder_by_name(kind->name);
+    const AVCodec *found = av()->avcodec_find_encoder_by_name(kind->name);
     if (!found)
         return rl_fail_field(err, RL_ENCODER_ERROR, "encoder", "%s: not in this libavcodec",
                              kind->name);
-    AVCodecContext *codec = avcodec_alloc_context3(found);
+    AVCodecContext *codec = av()->avcodec_alloc_context3(found);
     if (!codec)
         return rl_fail(err, RL_NO_MEMORY, "open an encoder");
     codec->width = params->width;
@@ -113,11 +108,11 @@ static enum rl_rc open_kind(const struct encoder_kind *kind, const struct video_
     codec->flags |= AV_CODEC_FLAG_GLOBAL_HEADER;
     codec->thread_count = thread_count(params);
     kind->setup(codec, params);
-    int ret = avcodec_open2(codec, found, NULL);
+    int ret = av()->avcodec_open2(codec, found, NULL);
     if (ret < 0) {
         char text[AV_ERROR_MAX_STRING_SIZE] = "";
-        (void)av_strerror(ret, text, sizeof(text)); /* unknown codes get a generic text */
-        avcodec_free_context(&codec);
+        (void)av()->av_strerror(ret, text, sizeof(text)); /* unknown codes get a generic text */
+        av()->avcodec_free_context(&codec);
         return rl_fail_field(err, RL_ENCODER_ERROR, "encoder", "%s does not open: %s", kind->name,
                              text);
     }
@@ -152,20 +147,14 @@ const char *video_encoder_name(int gpu)
                                   .gpu = gpu,
                                   .threads = 1};
     AVCodecContext *codec = NULL;
-    video_quiet();
-    if (video_encoder_open(&params, &codec, NULL) != RL_OK)
+    if (av_load(NULL) != RL_OK || video_encoder_open(&params, &codec, NULL) != RL_OK)
         return "none";
     const char *name = codec->codec->name; /* static in libavcodec */
-    avcodec_free_context(&codec);
+    av()->avcodec_free_context(&codec);
     return name;
 }
 
 const char *video_versions(void)
 {
     return LIBAVCODEC_IDENT ", " LIBAVFORMAT_IDENT ", " LIBSWSCALE_IDENT;
-}
-
-void video_quiet(void)
-{
-    av_log_set_level(AV_LOG_QUIET);
 }

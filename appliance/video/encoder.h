@@ -11,7 +11,5 @@ struct video_params;
  * errors: RL_ENCODER_ERROR with field "encoder" and what each one said. */
 enum rl_rc video_encoder_open(const struct video_params *params, struct AVCodecContext **ret_codec,
                               struct rl_err *err) RL_NODISCARD;
-/* libav writes its own lines to stderr; reeld reports errors itself. */
-void video_quiet(void);
 
 #endif

@@ -3,9 +3,7 @@
  * and written durably in one go. Stateless; any thread. */
 #include "video/video.h"
 
-#include <libavcodec/avcodec.h>
-#include <libswscale/swscale.h>
-
+#include "video/av.h"
 #include "base/fs.h"
 #include "video/convert.h"
 #include "video/encoder.h"
@@ -14,8 +12,8 @@
 
 static enum rl_rc open_jpeg(int width, int height, AVCodecContext **ret_codec, struct rl_err *err)
 {
-    const AVCodec *found = avcodec_find_encoder(AV_CODEC_ID_MJPEG);
-    AVCodecContext *codec = found ? avcodec_alloc_context3(found) : NULL;
+    const AVCodec *found = av()->avcodec_find_encoder(AV_CODEC_ID_MJPEG);
+    AVCodecContext *codec = found ? av()->avcodec_alloc_context3(found) : NULL;
     if (!codec)
         return rl_fail(err, RL_ENCODER_ERROR, "no JPEG encoder in this libavcodec");
     codec->width = width;
@@ -27,8 +25,8 @@ static enum rl_rc open_jpeg(int width, int height, AVCodecContext **ret_codec, s
     codec->flags |= AV_CODEC_FLAG_QSCALE;
     codec->global_quality = FF_QP2LAMBDA * POSTER_QSCALE;
     codec->thread_count = 1;
-    if (avcodec_open2(codec, found, NULL) < 0) {
-        avcodec_free_context(&codec);
+    if (av()->avcodec_open2(codec, found, NULL) < 0) {
+        av()->avcodec_free_context(&codec);
         return rl_fail(err, RL_ENCODER_ERROR, "the JPEG encoder does not open for %dx%d", width,
                        height);
     }
@@ -43,8 +41,10 @@ enum rl_rc video_poster(const char *path, const uint8_t *rgb, size_t stride, int
     struct SwsContext *sws = NULL;
     AVFrame *frame = NULL;
     AVPacket *packet = NULL;
-    video_quiet();
-    enum rl_rc rc = video_check_picture(rgb, stride, width, height, err);
+    enum rl_rc rc = av_load(err);
+    if (rc != RL_OK)
+        return rc;
+    rc = video_check_picture(rgb, stride, width, height, err);
     if (rc == RL_OK)
         rc = open_jpeg(width, height, &codec, err);
     if (rc == RL_OK)
@@ -58,19 +58,20 @@ enum rl_rc video_poster(const char *path, const uint8_t *rgb, size_t stride, int
     frame->pts = 0;
     frame->quality = codec->global_quality;
     frame->color_range = AVCOL_RANGE_JPEG;
-    packet = av_packet_alloc();
+    packet = av()->av_packet_alloc();
     if (!packet) {
         rc = rl_fail(err, RL_NO_MEMORY, "encode the poster");
-    } else if (avcodec_send_frame(codec, frame) < 0 || avcodec_send_frame(codec, NULL) < 0 ||
-               avcodec_receive_packet(codec, packet) < 0) {
+    } else if (av()->avcodec_send_frame(codec, frame) < 0 ||
+               av()->avcodec_send_frame(codec, NULL) < 0 ||
+               av()->avcodec_receive_packet(codec, packet) < 0) {
         rc = rl_fail(err, RL_ENCODER_ERROR, "encode the poster");
     } else {
         rc = rl_fs_write_durable(path, packet->data, (size_t)packet->size, 0640, err);
     }
 out:
-    av_packet_free(&packet);
-    av_frame_free(&frame);
-    sws_freeContext(sws);
-    avcodec_free_context(&codec);
+    av()->av_packet_free(&packet);
+    av()->av_frame_free(&frame);
+    av()->sws_freeContext(sws);
+    av()->avcodec_free_context(&codec);
     return rc;
 }

@@ -10,8 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <libavformat/avformat.h>
-
+#include "video/av.h"
 #include "base/fs.h"
 
 #define SINK_BUFFER_BYTES (64 * 1024)
@@ -99,8 +98,8 @@ static void free_pb(AVIOContext **pb)
 {
     if (!*pb)
         return;
-    av_freep(&(*pb)->buffer);
-    avio_context_free(pb);
+    av()->av_freep(&(*pb)->buffer);
+    av()->avio_context_free(pb);
 }
 
 /* The muxer asks for its own file again in order to move mdat behind moov. */
@@ -112,16 +111,16 @@ static int mux_io_open(AVFormatContext *mux, AVIOContext **ret_pb, const char *u
     if (flags & AVIO_FLAG_WRITE)
         return AVERROR(EPERM);
     struct sink_reader *reader = calloc(1, sizeof(*reader));
-    unsigned char *buffer = av_malloc(SINK_BUFFER_BYTES);
+    unsigned char *buffer = av()->av_malloc(SINK_BUFFER_BYTES);
     if (reader && buffer) {
         reader->sink = mux->opaque;
-        *ret_pb = avio_alloc_context(buffer, SINK_BUFFER_BYTES, 0, reader, reader_read, NULL,
-                                     reader_seek);
+        *ret_pb = av()->avio_alloc_context(buffer, SINK_BUFFER_BYTES, 0, reader, reader_read, NULL,
+                                           reader_seek);
         if (*ret_pb)
             return 0;
     }
     free(reader);
-    av_free(buffer);
+    av()->av_free(buffer);
     return AVERROR(ENOMEM);
 }
 
@@ -149,12 +148,12 @@ enum rl_rc video_sink_open(struct video_sink *sink, const char *path, AVFormatCo
         return rl_fail(err, RL_IO_ERROR, "create the video file: not a regular file");
     }
     sink->fd = fd;
-    unsigned char *buffer = av_malloc(SINK_BUFFER_BYTES);
+    unsigned char *buffer = av()->av_malloc(SINK_BUFFER_BYTES);
     if (buffer)
-        sink->pb =
-            avio_alloc_context(buffer, SINK_BUFFER_BYTES, 1, sink, NULL, sink_write, sink_seek);
+        sink->pb = av()->avio_alloc_context(buffer, SINK_BUFFER_BYTES, 1, sink, NULL, sink_write,
+                                            sink_seek);
     if (!sink->pb)
-        av_free(buffer);
+        av()->av_free(buffer);
     if (!sink->pb)
         return rl_fail(err, RL_NO_MEMORY, "open the video file");
     if (ftruncate(fd, 0) != 0)
@@ -178,7 +177,7 @@ enum rl_rc video_sink_check(const struct video_sink *sink, struct rl_err *err)
 
 enum rl_rc video_sink_sync(struct video_sink *sink, struct rl_err *err)
 {
-    avio_flush(sink->pb);
+    av()->avio_flush(sink->pb);
     enum rl_rc rc = video_sink_check(sink, err);
     if (rc != RL_OK)
         return rc;

@@ -8,11 +8,11 @@ struct AVFormatContext;
 struct AVIOContext;
 
 struct video_sink {
-    char *path;   /* owned */
-    int fd;       /* -1 when closed */
-    int64_t pos;  /* write offset */
-    int64_t size; /* highest byte written + 1 */
-    int errnum;   /* first errno of a read or write; sticky */
+    char *path;             /* owned */
+    int fd;                 /* -1 when closed */
+    int64_t pos;            /* write offset */
+    int64_t size;           /* highest byte written + 1 */
+    int errnum;             /* first errno of a read or write; sticky */
     struct AVIOContext *pb; /* owned */
 };
 

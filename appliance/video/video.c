@@ -6,10 +6,7 @@
 
 #include <limits.h>
 
-#include <libavcodec/avcodec.h>
-#include <libavformat/avformat.h>
-#include <libswscale/swscale.h>
-
+#include "video/av.h"
 #include "base/fs.h"
 #include "video/convert.h"
 #include "video/encoder.h"
@@ -56,7 +53,7 @@ static enum rl_rc fail_av(const struct video *v, const char *what, int ret, stru
     if (ret == AVERROR(ENOMEM))
         return rl_fail(err, RL_NO_MEMORY, "%s", what);
     char text[AV_ERROR_MAX_STRING_SIZE] = "";
-    (void)av_strerror(ret, text, sizeof(text)); /* unknown codes get a generic text */
+    (void)av()->av_strerror(ret, text, sizeof(text)); /* unknown codes get a generic text */
     return rl_fail(err, RL_ENCODER_ERROR, "%s: %s", what, text);
 }
 
@@ -90,36 +87,36 @@ static void release(struct video *v, bool keep)
 {
     if (v->mux) {
         v->mux->pb = NULL; /* the sink owns it */
-        avformat_free_context(v->mux);
+        av()->avformat_free_context(v->mux);
     }
     video_sink_close(&v->sink, keep);
-    avcodec_free_context(&v->codec);
-    sws_freeContext(v->sws);
-    av_frame_free(&v->frame);
-    av_packet_free(&v->packet);
+    av()->avcodec_free_context(&v->codec);
+    av()->sws_freeContext(v->sws);
+    av()->av_frame_free(&v->frame);
+    av()->av_packet_free(&v->packet);
     free(v);
 }
 
 static enum rl_rc open_mux(struct video *v, const char *path, struct rl_err *err)
 {
-    if (avformat_alloc_output_context2(&v->mux, NULL, "mp4", path) < 0)
+    if (av()->avformat_alloc_output_context2(&v->mux, NULL, "mp4", path) < 0)
         return rl_fail(err, RL_NO_MEMORY, "open the muxer");
     enum rl_rc rc = video_sink_open(&v->sink, path, v->mux, err);
     if (rc != RL_OK)
         return rc;
-    v->stream = avformat_new_stream(v->mux, NULL);
+    v->stream = av()->avformat_new_stream(v->mux, NULL);
     if (!v->stream)
         return rl_fail(err, RL_NO_MEMORY, "open the muxer");
     v->stream->time_base = v->codec->time_base;
     v->stream->avg_frame_rate = v->codec->framerate;
-    int ret = avcodec_parameters_from_context(v->stream->codecpar, v->codec);
+    int ret = av()->avcodec_parameters_from_context(v->stream->codecpar, v->codec);
     if (ret < 0)
         return fail_av(v, "describe the stream", ret, err);
     AVDictionary *options = NULL;
-    ret = av_dict_set(&options, "movflags", "+faststart", 0);
+    ret = av()->av_dict_set(&options, "movflags", "+faststart", 0);
     if (ret >= 0)
-        ret = avformat_write_header(v->mux, &options);
-    av_dict_free(&options);
+        ret = av()->avformat_write_header(v->mux, &options);
+    av()->av_dict_free(&options);
     if (ret < 0)
         return fail_av(v, "write the header", ret, err);
     return video_sink_check(&v->sink, err);
@@ -129,9 +126,10 @@ enum rl_rc video_open(const struct video_params *params, struct video **ret_vide
                       struct rl_err *err)
 {
     enum rl_rc rc = check_params(params, err);
+    if (rc == RL_OK)
+        rc = av_load(err);
     if (rc != RL_OK)
         return rc;
-    video_quiet();
     struct video *v = calloc(1, sizeof(*v));
     if (!v)
         return rl_fail(err, RL_NO_MEMORY, "open the video");
@@ -145,7 +143,7 @@ enum rl_rc video_open(const struct video_params *params, struct video **ret_vide
                                &v->sws, err);
     if (rc == RL_OK)
         rc = video_frame_new(v->width, v->height, AV_PIX_FMT_YUV420P, &v->frame, err);
-    if (rc == RL_OK && !(v->packet = av_packet_alloc()))
+    if (rc == RL_OK && !(v->packet = av()->av_packet_alloc()))
         rc = rl_fail(err, RL_NO_MEMORY, "open the video");
     if (rc == RL_OK)
         rc = open_mux(v, params->path, err);
@@ -165,21 +163,21 @@ enum rl_rc video_open(const struct video_params *params, struct video **ret_vide
 /* Send a frame (NULL: flush) and write the packets that come out. */
 static enum rl_rc encode(struct video *v, AVFrame *frame, struct rl_err *err)
 {
-    int ret = avcodec_send_frame(v->codec, frame);
+    int ret = av()->avcodec_send_frame(v->codec, frame);
     if (ret < 0)
         return fail_av(v, "encode a frame", ret, err);
     for (;;) {
-        ret = avcodec_receive_packet(v->codec, v->packet);
+        ret = av()->avcodec_receive_packet(v->codec, v->packet);
         if (ret == AVERROR(EAGAIN) || ret == AVERROR_EOF)
             return video_sink_check(&v->sink, err);
         if (ret < 0)
             return fail_av(v, "encode a frame", ret, err);
         if (v->packet->duration == 0)
             v->packet->duration = 1;
-        av_packet_rescale_ts(v->packet, v->codec->time_base, v->stream->time_base);
+        av()->av_packet_rescale_ts(v->packet, v->codec->time_base, v->stream->time_base);
         v->packet->stream_index = v->stream->index;
-        ret = av_write_frame(v->mux, v->packet);
-        av_packet_unref(v->packet);
+        ret = av()->av_write_frame(v->mux, v->packet);
+        av()->av_packet_unref(v->packet);
         if (ret < 0)
             return fail_av(v, "write a packet", ret, err);
     }
@@ -187,7 +185,7 @@ static enum rl_rc encode(struct video *v, AVFrame *frame, struct rl_err *err)
 
 static enum rl_rc write_one(struct video *v, const uint8_t *rgb, size_t stride, struct rl_err *err)
 {
-    if (av_frame_make_writable(v->frame) < 0)
+    if (av()->av_frame_make_writable(v->frame) < 0)
         return rl_fail(err, RL_NO_MEMORY, "no memory for a frame of %dx%d", v->width, v->height);
     enum rl_rc rc = video_convert(v->sws, rgb, stride, v->height, v->frame, err);
     if (rc != RL_OK)
@@ -228,7 +226,7 @@ static enum rl_rc flush_all(struct video *v, struct rl_err *err)
     enum rl_rc rc = encode(v, NULL, err);
     if (rc != RL_OK)
         return rc;
-    int ret = av_write_trailer(v->mux);
+    int ret = av()->av_write_trailer(v->mux);
     if (ret < 0)
         return fail_av(v, "write the index", ret, err);
     return video_sink_sync(&v->sink, err);
@@ -257,4 +255,9 @@ void video_abort(struct video *video)
 {
     if (video)
         release(video, false);
+}
+
+enum rl_rc video_ready(struct rl_err *err)
+{
+    return av_load(err);
 }

@@ -8,9 +8,9 @@
 struct video; /* a file being written */
 
 struct video_params {
-    const char *path; /* the partial file; removed again unless video_finish succeeds */
-    int width, height; /* px of the incoming frames, even, 16..8192 */
-    int fps;           /* 1..240 */
+    const char *path;    /* the partial file; removed again unless video_finish succeeds */
+    int width, height;   /* px of the incoming frames, even, 16..8192 */
+    int fps;             /* 1..240 */
     const char *encoder; /* "auto", or one of the names of config video.encoder */
     int crf;             /* 0..51 */
     int gpu;             /* NVENC device, -1 = none */
@@ -23,14 +23,21 @@ struct video_info {
     char encoder[32];
 };
 
-/* errors: RL_INVALID_FIELD (sizes, fps), RL_ENCODER_ERROR (no encoder opens), RL_DISK_FULL, RL_IO_ERROR */
+/* Load the video libraries (once; a tenth of a second): before minutes of GPU time are spent.
+ * RL_ENCODER_ERROR names what is missing. Any thread. */
+enum rl_rc video_ready(struct rl_err *err) RL_NODISCARD;
+
+/* errors: RL_INVALID_FIELD (sizes, fps), RL_ENCODER_ERROR (no encoder opens), RL_DISK_FULL,
+ * RL_IO_ERROR */
 enum rl_rc video_open(const struct video_params *params, struct video **ret_video,
                       struct rl_err *err) RL_NODISCARD;
 /* rgb [H, W, 3] u8, rows `stride` bytes apart; borrowed for the call. */
-enum rl_rc video_write(struct video *video, const uint8_t *rgb, size_t stride, int width, int height,
-                       struct rl_err *err) RL_NODISCARD;
-/* Flush, write moov before mdat, fsync. Frees `video` whatever happens; on error the file is gone. */
-enum rl_rc video_finish(struct video *video, struct video_info *ret_info, struct rl_err *err) RL_NODISCARD;
+enum rl_rc video_write(struct video *video, const uint8_t *rgb, size_t stride, int width,
+                       int height, struct rl_err *err) RL_NODISCARD;
+/* Flush, write moov before mdat, fsync. Frees `video` whatever happens; on error the file is gone.
+ */
+enum rl_rc video_finish(struct video *video, struct video_info *ret_info, struct rl_err *err)
+    RL_NODISCARD;
 /* Give up: frees and removes the partial file. NULL allowed. */
 void video_abort(struct video *video);
 

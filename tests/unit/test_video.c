@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+// link: PkgConfig::libavformat PkgConfig::libavcodec PkgConfig::libavutil PkgConfig::libswscale
+
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
 

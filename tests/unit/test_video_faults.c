@@ -1,6 +1,6 @@
 /* Every write, read and fsync of a clip fails once, in turn; each time the error must be the right
  * one and no file may remain. Also a file system that is really full, where one can be mounted. */
-// link: -Wl,--wrap=pwrite -Wl,--wrap=pread -Wl,--wrap=fsync -Wl,--wrap=avcodec_find_encoder_by_name
+// link: -Wl,--wrap=pwrite -Wl,--wrap=pread -Wl,--wrap=fsync -Wl,--wrap=dlsym
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -37,8 +37,8 @@ ssize_t __real_pread(int fd, void *bytes, size_t len, off_t at);
 ssize_t __wrap_pread(int fd, void *bytes, size_t len, off_t at);
 int __real_fsync(int fd);
 int __wrap_fsync(int fd);
-const AVCodec *__real_avcodec_find_encoder_by_name(const char *name);
-const AVCodec *__wrap_avcodec_find_encoder_by_name(const char *name);
+void *__real_dlsym(void *library, const char *name);
+void *__wrap_dlsym(void *library, const char *name);
 
 static bool fails(const char *op)
 {
@@ -69,11 +69,24 @@ int __wrap_fsync(int fd)
     return fails("fsync") ? -1 : __real_fsync(fd);
 }
 
-const AVCodec *__wrap_avcodec_find_encoder_by_name(const char *name)
+static const AVCodec *(*real_find)(const char *name); /* libavcodec's */
+
+static const AVCodec *find_encoder_by_name(const char *name)
 {
     if (hidden_encoder && strcmp(name, hidden_encoder) == 0)
         return NULL;
-    return __real_avcodec_find_encoder_by_name(name);
+    return real_find(name);
+}
+
+/* video/ loads libav at run time: one of its functions is ours. */
+void *__wrap_dlsym(void *library, const char *name)
+{
+    void *symbol = __real_dlsym(library, name);
+    if (strcmp(name, "avcodec_find_encoder_by_name") != 0)
+        return symbol;
+    *(void **)&real_find = symbol;
+    const AVCodec *(*ours)(const char *) = find_encoder_by_name;
+    return *(void **)&ours;
 }
 
 static int setup(void **state)
