@@ -105,7 +105,7 @@ test('a suspend of 8 h counts as waiting and not as running', { skip }, async (t
     const called = await server.done((await server.submit(small('called', { callback_url: receiver.url }))).task_id);
     await receiver.wait(called.task_id, 1);
     await eventually('the failure is on record', async () => (await server.task(called.task_id)).callback_retry === 1);
-    const retried = await server.submit(small('retried', { priority: 10, options: { fault: 'fail_once' } }));
+    const retried = await server.submit(small('retried', { priority: 10, queue_timeout_s: 0, options: { fault: 'fail_once' } }));
     await eventually('its first failure', async () => (await server.task(retried.task_id)).retry_count === 1);
     const running = [];
     for (const n of [1, 2])
@@ -114,7 +114,9 @@ test('a suspend of 8 h counts as waiting and not as running', { skip }, async (t
     const hour = await server.submit(small('an hour', { callback_url: receiver.url }));
     const day = await server.submit(small('a day', { queue_timeout_s: 86400 * 2 }));
     const ever = await server.submit(small('for ever', { queue_timeout_s: 0 }));
-    const later = await server.submit(small('later', { run_at: new Date(clock.now() + 2 * HOUR).toISOString() }));
+    const later = await server.submit(small('later', {
+        queue_timeout_s: 0, run_at: new Date(clock.now() + 2 * HOUR).toISOString(),
+    }));
 
     for (const n of [1, 2]) {
         clock.suspend(8 * HOUR);

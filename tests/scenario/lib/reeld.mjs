@@ -288,7 +288,7 @@ export class Server {
 
 /** A running server that ends with the test: cleanly, and without a word from a sanitizer. */
 export async function serve(t, options = {}) {
-    const server = new Server(t, options);
+    let server; // hooks run in this order: it stops before its folder goes
     t.after(async () => {
         try {
             await server.stop();
@@ -297,6 +297,7 @@ export async function serve(t, options = {}) {
         }
         assert.equal(server.complaints(), null, server.tail(80));
     });
+    server = new Server(t, options);
     await server.start();
     return server;
 }
