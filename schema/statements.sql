@@ -214,6 +214,16 @@ FROM task_event WHERE task_id = :task_id AND seq < :after ORDER BY seq DESC LIMI
 -- read: result_known
 SELECT 1 FROM task WHERE task_id = :task_id AND video_file = :video_file
 
+-- A task that may still run, and so go on from its checkpoint.
+-- read: checkpoint_owner
+SELECT 1 FROM task WHERE task_id = :task_id AND status IN ('CREATED', 'QUEUED', 'PROCESSING')
+
+-- A checkpoint was saved further on than any before it: the crashes of earlier runs are no suspicion any more.
+-- Changes no state, so it has no history row; only the run that holds the task may write it.
+-- write: task_progressed
+UPDATE task SET best_step = :best_step, crash_count = 0
+WHERE task_id = :task_id AND status = 'PROCESSING' AND attempt = :attempt AND epoch = :epoch AND best_step < :best_step
+
 -- ---- speed ----
 
 -- read: speed_all

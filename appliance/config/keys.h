@@ -74,6 +74,8 @@
       "silence of a run that counts as a hang, if it is also 4 times its slowest beat in that phase")             \
     X(CHECKPOINT_S, "run.checkpoint_s", INT, "30", 0, 3600, "s",                                                  \
       "work between two denoise checkpoints: what a crash may cost; 0 = at every chance")                         \
+    X(CHECKPOINT_BYTES, "run.checkpoint_bytes", INT, "2147483648", 0, 1099511627776, "bytes",                     \
+      "largest denoise checkpoint; it is held in memory twice while it is saved; 0 = none are kept")              \
     X(LIMIT_PENDING, "limit.pending_tasks", INT, "3", 0, 1000000, "tasks",                                        \
       "unfinished tasks of one app user before TOO_MANY_PENDING_TASKS (the owner: none); 0 = no limit")           \
     X(LIMIT_SUBMITS, "limit.submits_per_minute", INT, "600", 0, 1000000, "per min",                               \

@@ -6,7 +6,7 @@
 
 #include "base/rl.h"
 
-#define ENGINE_ABI 1
+#define ENGINE_ABI 2
 
 struct config;
 struct rl_json;
@@ -59,7 +59,13 @@ struct engine_ctl {
     bool (*should_stop)(void *user);
     /* Takes frame `index`; frames come in order. On error return that error at once. */
     enum rl_rc (*on_frame)(void *user, const struct engine_frame *frame, struct rl_err *err);
-    /* Save bytes as the run's checkpoint (replaces the earlier one). Optional to call. */
+    /* Is it time to save? Asked before a checkpoint is put together, after any step and before
+     * RL_CANCELED is returned (a run that hands its task back should not lose the steps since the
+     * last save). NULL: the engine saves when it likes. Cheap. */
+    bool (*checkpoint_due)(void *user);
+    /* Save bytes as the run's checkpoint (replaces the earlier one); the step of the newest
+     * progress call counts as reached by it. Optional to call. A failure is logged by the caller
+     * of generate and costs time after a crash; it never ends the run. */
     enum rl_rc (*checkpoint_save)(void *user, const void *bytes, size_t len, struct rl_err *err);
     /* The checkpoint of an earlier attempt, or NULL/0. Borrowed until generate returns. */
     const void *checkpoint;

@@ -44,6 +44,20 @@ static bool on_should_stop(void *user)
     return run_should_stop(maker->run) != RUN_GO;
 }
 
+static bool on_checkpoint_due(void *user)
+{
+    struct maker *maker = user;
+    return run_checkpoint_due(maker->run);
+}
+
+/* Whatever goes wrong with it was logged and costs time later, never the run. */
+static enum rl_rc on_checkpoint_save(void *user, const void *bytes, size_t len, struct rl_err *err)
+{
+    struct maker *maker = user;
+    (void)run_checkpoint_save(maker->run, bytes, len, err);
+    return RL_OK;
+}
+
 static bool flat(const struct engine_frame *frame)
 {
     for (int y = 0; y < frame->height; y++) {
@@ -187,12 +201,19 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
     struct engine_ctl ctl = {.user = maker,
                              .progress = on_progress,
                              .should_stop = on_should_stop,
-                             .on_frame = on_frame};
+                             .on_frame = on_frame,
+                             .checkpoint_due = on_checkpoint_due,
+                             .checkpoint_save = on_checkpoint_save};
     struct engine_request request = request_of(maker->task);
+    AUTO_FREE char *checkpoint = NULL;
     run_beat(maker->run, ENGINE_LOAD, 0, 1);
-    enum rl_rc rc = ensure_loaded(tasks, device, loaded, maker->task, err);
+    enum rl_rc rc = video_ready(err); /* before GPU time is spent */
     if (rc == RL_OK)
+        rc = ensure_loaded(tasks, device, loaded, maker->task, err);
+    if (rc == RL_OK) {
+        run_checkpoint_load(maker->run, &checkpoint, &ctl.checkpoint, &ctl.checkpoint_len);
         rc = loaded->engine->generate(loaded->state, &request, &ctl, err);
+    }
     if (rc == RL_OK)
         rc = check_output(maker, err);
     return rc == RL_OK ? commit_files(maker, result, name, err) : rc;

@@ -38,6 +38,8 @@ static enum rl_rc keep_result(struct run *run, struct store_conn *conn, const st
         return rl_fail(err, RL_STALE, "the run lost its task");
     AUTO_TASK struct task *twin = NULL;
     if (rc == RL_OK)
+        rc = checkpoint_remove_on_commit(run->tasks, conn, run->task->task_id, err);
+    if (rc == RL_OK)
         rc = task_load(conn, run->task->task_id, &twin, err);
     return rc == RL_OK ? reuse_settle(run->tasks, conn, twin, err) : rc;
 }
@@ -81,7 +83,7 @@ enum rl_rc run_succeed(struct run *run, const struct run_result *result, struct 
     enum rl_rc rc = store_write(run->tasks->store, STORE_URGENT, succeed, &work, err);
     if (rc == RL_OK && work.canceled)
         return rl_fail(err, RL_CANCELED, "cancelled at the end");
-    if (rc == RL_OK)
+    if (rc == RL_OK && !run->resumed) /* of a part of the work nothing is to be learnt */
         speed_learn(run->tasks, run->task, run->worker_id, rl_mono_ms() - run->started_mono_ms);
     return rc;
 }
@@ -106,8 +108,12 @@ static enum rl_rc fail(struct store_conn *conn, void *arg, struct rl_err *err)
     if (rc != RL_OK)
         return rc;
     atomic_store(&run->ended, true);
-    if (strcmp(task->status, "CANCELED") ==
-        0) /* soft-cancelled meanwhile: there is nothing to keep */
+    bool canceled = strcmp(task->status, "CANCELED") == 0;
+    if (canceled || why->code == RL_OUTPUT_INVALID) /* the next try starts from nothing */
+        rc = checkpoint_remove_on_commit(run->tasks, conn, task->task_id, err);
+    if (rc != RL_OK)
+        return rc;
+    if (canceled) /* soft-cancelled meanwhile: there is nothing to keep */
         return reuse_settle(run->tasks, conn, task, err);
     char reason[320];
     (void)snprintf(reason, sizeof reason, "%s: %s", rl_code_name(why->code),

@@ -47,6 +47,9 @@ struct run {
     bool grace;           /* watchdog only: the one grace was given */
     bool written_off; /* watchdog only: its task was taken away, the process is being replaced */
     int64_t started_mono_ms;
+    int64_t checkpoint_ms; /* run's thread only: monotonic time of the last save, or of the start */
+    int64_t best_step;     /* run's thread only: as in the row */
+    bool resumed;          /* run's thread only: it had a checkpoint to start from */
     atomic_llong
         denoise_ms;   /* monotonic time of the first beat of the phase under way: for the ETA */
     struct run *next; /* list of live runs */
@@ -194,6 +197,12 @@ void cache_free(struct tasks *tasks);
 /* move.c: a finished row was changed in this transaction: drop it after COMMIT. */
 enum rl_rc task_forget_on_commit(struct tasks *tasks, struct store_conn *conn, int64_t task_id,
                                  struct rl_err *err) RL_NODISCARD;
+
+/* checkpoint.c: no run will go on from the task's checkpoint: it goes after COMMIT. */
+enum rl_rc checkpoint_remove_on_commit(struct tasks *tasks, struct store_conn *conn,
+                                       int64_t task_id, struct rl_err *err) RL_NODISCARD;
+/* A checkpoint of a task that ended or is gone (the process ended before it removed the file). */
+bool checkpoint_orphan(struct tasks *tasks, int64_t task_id);
 
 /* watchdog.c: looks at every live run; returns ms until it should look again. */
 int64_t watchdog_round(struct tasks *tasks);

@@ -166,7 +166,7 @@ static enum rl_rc enter_queue(struct tasks *tasks, struct store_conn *conn, stru
 {
     if (move->from == TASK_FAILED || move->from == TASK_TIMEOUT) { /* the next round */
         task->round++;
-        task->retry_count = task->requeue_count = task->crash_count = 0;
+        task->retry_count = task->requeue_count = task->crash_count = task->best_step = 0;
         task->finished_at = task->dismissed_at = task->callback_retry = 0;
         enum rl_rc rc = task_set_text(&task->error_code, NULL, err);
         if (rc == RL_OK)
@@ -350,7 +350,10 @@ enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *
         rl_strdup(task->worker_id); /* leaving PROCESSING, the history names who ran it */
     if (task->worker_id && !worker)
         return rl_fail(err, RL_NO_MEMORY, "task row");
-    rc = enter(tasks, conn, task, move, now, err);
+    if (task_status_terminal(move->to))
+        rc = checkpoint_remove_on_commit(tasks, conn, task->task_id, err);
+    if (rc == RL_OK)
+        rc = enter(tasks, conn, task, move, now, err);
     if (rc == RL_OK)
         rc = task_set_text(&task->status, task_status_name(move->to), err);
     bool duty = type && task->callback_url && wanted(task->callback_events, type);

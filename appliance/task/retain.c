@@ -157,14 +157,17 @@ static bool orphan(struct tasks *tasks, int dir, const char *name)
     long long id = 0, attempt = 0;
     char ending[16] = "", file[64];
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
-        st.st_mtime > rl_wall_ms() / 1000 - ORPHAN_AGE_S ||
-        sscanf(name, "%19lld-%9lld.%15s", &id, &attempt, ending) != 3)
+        st.st_mtime > rl_wall_ms() / 1000 - ORPHAN_AGE_S)
+        return false;
+    bool checkpoint =
+        sscanf(name, "%19lld.%15s", &id, ending) == 2 && strncmp(ending, "ckpt", 4) == 0;
+    if (!checkpoint && sscanf(name, "%19lld-%9lld.%15s", &id, &attempt, ending) != 3)
         return false;
     pthread_mutex_lock(&tasks->live_lock);
     bool live = run_find_locked(tasks, id, 0) != NULL;
     pthread_mutex_unlock(&tasks->live_lock);
-    if (live || strcmp(ending, "ckpt") == 0)
-        return false;
+    if (live || checkpoint)
+        return !live && checkpoint_orphan(tasks, id);
     if (strstr(ending, ".part"))
         return true;
     (void)snprintf(file, sizeof file, "%lld-%lld.mp4", id, attempt);

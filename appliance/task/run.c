@@ -100,6 +100,8 @@ enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, st
     (void)rl_copy_str(run->worker_id, sizeof run->worker_id, device->id);
     run->started_mono_ms = rl_mono_ms();
     run->timeout_ms = run_timeout_ms(tasks, run->task);
+    run->checkpoint_ms = run->started_mono_ms;
+    run->best_step = run->task->best_step;
     atomic_store(&run->beat_ms, run->started_mono_ms);
     pthread_mutex_lock(&tasks->live_lock);
     run->next = tasks->live;

@@ -199,6 +199,19 @@ struct run_result {
     char sha256[65];
     int width, height, frames, fps;
 };
+/* Denoise checkpoints (checkpoint.c): results/<task_id>.ckpt, kept from run to run until the task
+ * ends. All three on the run's own thread. */
+/* What an earlier run saved, when it is whole and of this very work; NULL and 0 otherwise, and an
+ * unfit file is removed. *ret_file is new: free it when *ret_payload, which points into it, is not
+ * needed any more. */
+void run_checkpoint_load(struct run *run, char **ret_file, const void **ret_payload,
+                         size_t *ret_len);
+/* run.checkpoint_s passed since the last save or the start, or the run is to hand its task back. */
+bool run_checkpoint_due(struct run *run);
+/* Replace the checkpoint, durably; the step of the newest beat counts as reached by it. An error is
+ * logged here and may be ignored; the earlier checkpoint stays. */
+enum rl_rc run_checkpoint_save(struct run *run, const void *bytes, size_t len, struct rl_err *err);
+
 /* The file is in place: PROCESSING → SUCCEEDED. RL_STALE: the run lost its claim; the caller
  * removes the file. A soft-cancelled run keeps its file in the row and answers RL_OK. */
 enum rl_rc run_succeed(struct run *run, const struct run_result *result, struct rl_err *err)

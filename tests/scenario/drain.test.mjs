@@ -18,7 +18,7 @@ test('SIGTERM during a run: exit 0, the task is back in the queue unspent, a res
     const rows = await sql(server.db, 'SELECT status, attempt, retry_count, crash_count FROM task ORDER BY task_id');
     assert.deepEqual(rows, [{ status: 'QUEUED', attempt: 0, retry_count: 0, crash_count: 0 },
         { status: 'QUEUED', attempt: 0, retry_count: 0, crash_count: 0 }]);
-    assert.deepEqual(server.results(), [], 'no partial file is left');
+    assert.deepEqual(server.results(), [`${task.task_id}.ckpt`], 'its work is kept, a partial video is not');
 
     await server.start();
     const done = await server.done(task.task_id);

@@ -34,6 +34,9 @@ struct seen {
     size_t checkpoint_len;
     int checkpoints;
     bool checkpoint_fails;
+    bool ask;     /* set checkpoint_due */
+    int due_from; /* frames from which it says true */
+    int asked;
 };
 
 static void on_progress(void *user, enum engine_phase phase, int step, int total)
@@ -98,6 +101,13 @@ static enum rl_rc on_checkpoint(void *user, const void *bytes, size_t len, struc
     return RL_OK;
 }
 
+static bool on_checkpoint_due(void *user)
+{
+    struct seen *seen = user;
+    seen->asked++;
+    return seen->frames >= seen->due_from;
+}
+
 static struct engine_request request_of(const char *prompt, int frames, const char *options)
 {
     return (struct engine_request){.prompt = prompt,
@@ -124,6 +134,8 @@ static enum rl_rc run(const struct engine_request *request, struct seen *seen,
                              .on_frame = on_frame,
                              .checkpoint_save = on_checkpoint};
     struct engine_run *loaded = NULL;
+    if (seen->ask)
+        ctl.checkpoint_due = on_checkpoint_due;
     if (resume_from) {
         ctl.checkpoint = resume_from->checkpoint;
         ctl.checkpoint_len = resume_from->checkpoint_len;
@@ -316,6 +328,36 @@ static void test_generate_resume_gives_the_same_clip_without_the_waits(void **st
     assert_true(rest->polls_at[19] >= 16 + 4 * 3); /* made now */
 }
 
+static void test_generate_checkpoint_when_the_caller_says_so(void **state)
+{
+    (void)state;
+    struct engine_request request = request_of("x", 20, "{}");
+    AUTO_FREE struct seen *seen = new_seen();
+    struct rl_err err = {0};
+    seen->ask = true;
+    seen->due_from = 17;
+    assert_int_equal(run(&request, seen, NULL, &err), RL_OK);
+    assert_int_equal(seen->asked, 19);      /* after each frame but the last */
+    assert_int_equal(seen->checkpoints, 3); /* its own pace does not count */
+}
+
+static void test_generate_stopped_run_saves_when_the_caller_says_so(void **state)
+{
+    (void)state;
+    struct engine_request request = request_of("x", 20, "{}");
+    AUTO_FREE struct seen *cut = new_seen();
+    AUTO_FREE struct seen *rest = new_seen();
+    struct rl_err err = {0};
+    cut->ask = true;
+    cut->due_from = cut->stop_after = 5;
+    assert_int_equal(run(&request, cut, NULL, &err), RL_CANCELED);
+    assert_true(cut->checkpoints >= 1);
+    rest->ask = true;
+    rest->due_from = 100;
+    assert_int_equal(run(&request, rest, cut, &err), RL_OK);
+    assert_int_equal(rest->asked, 14); /* frames 0 to 4 were made before */
+}
+
 static void test_generate_bad_checkpoint_is_ignored(void **state)
 {
     (void)state;
@@ -483,6 +525,8 @@ int main(void)
         cmocka_unit_test(test_generate_frame_ms_is_the_pace),
         cmocka_unit_test(test_generate_error_of_on_frame_ends_the_run),
         cmocka_unit_test(test_generate_resume_gives_the_same_clip_without_the_waits),
+        cmocka_unit_test(test_generate_checkpoint_when_the_caller_says_so),
+        cmocka_unit_test(test_generate_stopped_run_saves_when_the_caller_says_so),
         cmocka_unit_test(test_generate_bad_checkpoint_is_ignored),
         cmocka_unit_test(test_generate_checkpoint_of_another_request_is_ignored),
         cmocka_unit_test(test_generate_lost_checkpoint_does_not_end_the_run),

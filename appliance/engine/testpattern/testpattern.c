@@ -53,6 +53,7 @@ struct work {
     struct script script;
     struct card *card;     /* owned */
     int resume;            /* frames below this were made by an earlier attempt */
+    int made;              /* frames that were handed over */
     int64_t checkpoint_ms; /* when the last checkpoint was saved */
 };
 
@@ -132,23 +133,30 @@ static int read_checkpoint(const struct engine_request *request, const struct en
     return next <= (uint64_t)request->frames ? (int)next : 0;
 }
 
-/* After frame next-1. A checkpoint that cannot be kept costs time after a crash, not the run. */
-static void save_checkpoint(struct work *w, int next)
+static bool checkpoint_due(const struct work *w)
+{
+    if (!w->ctl->checkpoint_save || w->made <= w->resume || w->made == w->request->frames)
+        return false;
+    if (w->ctl->checkpoint_due)
+        return w->ctl->checkpoint_due(w->ctl->user);
+    return w->made % CHECKPOINT_EACH == 0 || rl_mono_ms() - w->checkpoint_ms >= CHECKPOINT_EACH_MS;
+}
+
+/* A checkpoint that cannot be kept costs time after a crash, not the run. */
+static void save_checkpoint(struct work *w)
 {
     uint8_t b[CHECKPOINT_BYTES];
     struct rl_err why = {0};
-    int64_t now = rl_mono_ms();
-    if (!w->ctl->checkpoint_save || next <= w->resume || next == w->request->frames ||
-        (next % CHECKPOINT_EACH != 0 && now - w->checkpoint_ms < CHECKPOINT_EACH_MS))
+    if (!checkpoint_due(w))
         return;
     memcpy(b, CHECKPOINT_MAGIC, 4);
     put(b + 4, CHECKPOINT_VERSION, 2);
     put(b + 6, params_hash(w->request), 8);
-    put(b + 14, (uint64_t)next, 4);
+    put(b + 14, (uint64_t)w->made, 4);
     if (w->ctl->checkpoint_save(w->ctl->user, b, sizeof(b), &why) != RL_OK)
         rl_log(RL_LOG_WARN, "checkpoint_not_saved", "engine=testpattern code=%s",
                rl_code_name(why.code));
-    w->checkpoint_ms = now;
+    w->checkpoint_ms = rl_mono_ms();
 }
 
 static void beat(const struct work *w, enum engine_phase phase, int step, int total)
@@ -220,8 +228,9 @@ static enum rl_rc make_frame(struct work *w, int index, struct rl_err *err)
     rc = w->ctl->on_frame(w->ctl->user, &frame, err);
     if (rc != RL_OK)
         return rc;
-    beat(w, ENGINE_DENOISE, index + 1, request->frames);
-    save_checkpoint(w, index + 1);
+    w->made = index + 1;
+    beat(w, ENGINE_DENOISE, w->made, request->frames);
+    save_checkpoint(w);
     return RL_OK;
 }
 
@@ -244,6 +253,8 @@ static enum rl_rc testpattern_generate(struct engine_run *run, const struct engi
     beat(&w, ENGINE_LOAD, 1, 1);
     for (int i = 0; rc == RL_OK && i < frames; i++)
         rc = make_frame(&w, i, err);
+    if (rc == RL_CANCELED)
+        save_checkpoint(&w);
     card_free(w.card);
     return rc;
 }
