@@ -11,6 +11,7 @@
 #include "store/store.h"
 #include "task/task.h"
 
+#include <ftw.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -87,13 +88,20 @@ static inline void world_close(struct world *w)
     w->hub = NULL;
 }
 
+static inline int world_remove_one(const char *path, const struct stat *st, int type,
+                                   struct FTW *at)
+{
+    (void)st;
+    (void)type;
+    (void)at;
+    return remove(path);
+}
+
 static inline void world_end(struct world *w)
 {
-    char cmd[96];
     world_close(w);
     config_free(w->cfg);
-    (void)snprintf(cmd, sizeof cmd, "rm -rf %s", w->dir);
-    if (system(cmd) != 0)
+    if (nftw(w->dir, world_remove_one, 8, FTW_DEPTH | FTW_PHYS) != 0)
         print_error("leftovers in %s\n", w->dir);
 }
 
