@@ -136,8 +136,10 @@ static bool join(struct pool *pool, struct worker *worker, const struct timespec
         ;
     bool ended = worker->ended;
     pthread_mutex_unlock(&pool->lock);
-    if (ended)
+    if (ended) {
         pthread_join(worker->thread, NULL);
+        worker->started = false; /* a second stop has nothing to join */
+    }
     return ended;
 }
 
