@@ -15,16 +15,6 @@ static const struct cli_option json_option[] = {
     {0},
 };
 
-/* Open the client and make one call. */
-static int ask(const struct cli_args *args, const struct cli_request *request,
-               struct cli_reply *reply)
-{
-    AUTO_CLIENT struct cli_client client = {0};
-    int status = cli_client_open(args, &client);
-
-    return status == CLI_OK ? cli_call(&client, request, reply) : status;
-}
-
 /* One member of the answer, alone on a line: what a script wants. */
 static int put_member(const struct cli_reply *reply, const char *name)
 {
@@ -75,9 +65,9 @@ static int run_key_add(const struct cli_call *call)
     if (rl_buf_ok(&body, &err))
         return cli_usage_error("key add", &err);
 
-    int status =
-        ask(call->args,
-            &(struct cli_request){.method = "POST", .path = API_KEYS, .body = body.data}, &reply);
+    int status = cli_ask(
+        call->args, &(struct cli_request){.method = "POST", .path = API_KEYS, .body = body.data},
+        &reply);
     return status == CLI_OK ? put_member(&reply, "key") : status;
 }
 
@@ -110,10 +100,10 @@ static int run_key_list(const struct cli_call *call)
 {
     AUTO_REPLY struct cli_reply reply = {0};
 
-    int status = ask(call->args, &(struct cli_request){.path = API_KEYS}, &reply);
+    int status = cli_ask(call->args, &(struct cli_request){.path = API_KEYS}, &reply);
     if (status != CLI_OK)
         return status;
-    if (cli_args_has(call->args, "json") || !isatty(STDOUT_FILENO)) {
+    if (cli_wants_json(call->args)) {
         cli_put_json(reply.http.body, reply.http.body_len);
         return CLI_OK;
     }
@@ -139,7 +129,8 @@ static int run_key_revoke(const struct cli_call *call)
         return cli_usage_error("key revoke", &err);
     }
     (void)snprintf(path, sizeof(path), API_KEYS "/%s", id); /* measured above */
-    int status = ask(call->args, &(struct cli_request){.method = "DELETE", .path = path}, &reply);
+    int status =
+        cli_ask(call->args, &(struct cli_request){.method = "DELETE", .path = path}, &reply);
     if (status == CLI_OK && isatty(STDOUT_FILENO))
         printf("key %s is revoked\n", id);
     return status;
@@ -151,7 +142,7 @@ static int run_link(const struct cli_call *call)
 {
     AUTO_REPLY struct cli_reply reply = {0};
 
-    int status = ask(
+    int status = cli_ask(
         call->args, &(struct cli_request){.method = "POST", .path = API_SESSION_LINK, .body = "{}"},
         &reply);
     return status == CLI_OK ? put_member(&reply, "url") : status;
@@ -161,7 +152,7 @@ static int run_secret(const struct cli_call *call)
 {
     AUTO_REPLY struct cli_reply reply = {0};
 
-    int status = ask(call->args, &(struct cli_request){.path = API_SECRET}, &reply);
+    int status = cli_ask(call->args, &(struct cli_request){.path = API_SECRET}, &reply);
     return status == CLI_OK ? put_member(&reply, "secret") : status;
 }
 
@@ -184,10 +175,10 @@ static int run_engines(const struct cli_call *call)
     AUTO_REPLY struct cli_reply reply = {0};
     static const char *const lists[] = {"models", "options"};
 
-    int status = ask(call->args, &(struct cli_request){.path = API_ENGINES}, &reply);
+    int status = cli_ask(call->args, &(struct cli_request){.path = API_ENGINES}, &reply);
     if (status != CLI_OK)
         return status;
-    if (cli_args_has(call->args, "json") || !isatty(STDOUT_FILENO)) {
+    if (cli_wants_json(call->args)) {
         cli_put_json(reply.http.body, reply.http.body_len);
         return CLI_OK;
     }

@@ -11,10 +11,13 @@
 #include <string.h>
 
 const struct cli_command *const cli_commands[] = {
-    &cli_serve,      &cli_submit, &cli_get,    &cli_list,    &cli_cancel,
-    &cli_watch,      &cli_events, &cli_video,  &cli_key_add, &cli_key_list,
-    &cli_key_revoke, &cli_link,   &cli_secret, &cli_engines, &cli_backup,
-    &cli_doctor,     NULL,
+    &cli_serve,      &cli_submit,      &cli_get,          &cli_list,
+    &cli_cancel,     &cli_watch,       &cli_events,       &cli_video,
+    &cli_link_video, &cli_dead_list,   &cli_dead_replay,  &cli_dead_discard,
+    &cli_queue_list, &cli_queue_pause, &cli_queue_resume, &cli_queue_drain,
+    &cli_workers,    &cli_stats,       &cli_repair,       &cli_key_add,
+    &cli_key_list,   &cli_key_revoke,  &cli_link,         &cli_secret,
+    &cli_engines,    &cli_backup,      &cli_doctor,       NULL,
 };
 
 const struct cli_option cli_server_options[] = {
@@ -85,8 +88,8 @@ static int put_help(void)
     printf("usage: reeld COMMAND [OPTION]...\n\n"
            "reeld turns prompts into videos on this machine's GPU.\n\ncommands:\n");
     for (size_t i = 0; cli_commands[i]; i++)
-        printf("  %-12s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
-    printf("  %-12s %s\n  %-12s %s\n", "version", "print the version", "help",
+        printf("  %-19s %s\n", cli_commands[i]->name, cli_commands[i]->summary);
+    printf("  %-19s %s\n  %-19s %s\n", "version", "print the version", "help",
            "this text, or `help COMMAND`");
     printf("\n`reeld COMMAND --help` tells more, reeld(1) everything.\n"
            "`reeld --print-config` prints the effective configuration, `--print-config=markdown` "

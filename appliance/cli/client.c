@@ -11,6 +11,7 @@
 #include <math.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 #define ANSWER_LIMIT ((size_t)16 << 20)
 #define DEFAULT_URL  "http://127.0.0.1:8080"
@@ -224,6 +225,20 @@ int cli_call(const struct cli_client *client, const struct cli_request *request,
     if (status != CLI_OK)
         cli_explain(client, ret_reply, stderr);
     return status;
+}
+
+int cli_ask(const struct cli_args *args, const struct cli_request *request,
+            struct cli_reply *ret_reply)
+{
+    AUTO_CLIENT struct cli_client client = {0};
+    int status = cli_client_open(args, &client);
+
+    return status == CLI_OK ? cli_call(&client, request, ret_reply) : status;
+}
+
+bool cli_wants_json(const struct cli_args *args)
+{
+    return cli_args_has(args, "json") || !isatty(STDOUT_FILENO);
 }
 
 static void explain_problem(const struct cli_reply *reply, FILE *out)

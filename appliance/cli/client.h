@@ -61,6 +61,11 @@ int cli_call_quiet(const struct cli_client *client, const struct cli_request *re
 /* The same, complaining on stderr unless it returns CLI_OK. */
 int cli_call(const struct cli_client *client, const struct cli_request *request,
              struct cli_reply *ret_reply);
+/* Find the server of these options and make one call; complains unless it returns CLI_OK. */
+int cli_ask(const struct cli_args *args, const struct cli_request *request,
+            struct cli_reply *ret_reply);
+/* --json was given, or standard output is no terminal: a script reads the server's own JSON. */
+bool cli_wants_json(const struct cli_args *args);
 /* Exit status of an answer (rc: of the exchange): 2xx CLI_OK, 4xx CLI_REFUSED, no answer
  * CLI_UNREACHABLE, else CLI_SERVER. */
 int cli_exit_of(enum rl_rc rc, int status);

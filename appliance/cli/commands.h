@@ -26,7 +26,9 @@ struct cli_command {
 
 extern const struct cli_command cli_serve, cli_submit, cli_get, cli_list, cli_cancel, cli_watch,
     cli_events, cli_video, cli_key_add, cli_key_list, cli_key_revoke, cli_link, cli_secret,
-    cli_engines, cli_backup, cli_doctor;
+    cli_engines, cli_backup, cli_doctor, cli_dead_list, cli_dead_replay, cli_dead_discard,
+    cli_queue_list, cli_queue_pause, cli_queue_resume, cli_queue_drain, cli_workers, cli_stats,
+    cli_repair, cli_link_video;
 
 /* All commands but help and version, in the order of --help; NULL ends the list. */
 extern const struct cli_command *const cli_commands[];

@@ -1,4 +1,4 @@
-/* The commands about tasks that exist: get, list, cancel, watch, events, video. People get lines,
+/* The commands about one task: get, cancel, watch, events, video, link-video. People get lines,
  * pipes get the server's JSON. */
 #include "base/buf.h"
 #include "base/clock.h"
@@ -9,13 +9,6 @@
 
 #include <string.h>
 #include <unistd.h>
-
-#define PAGE 40 /* tasks per request when the answer is parsed: a tree holds RL_JSON_MAX_VALUES */
-
-static bool wants_json(const struct cli_args *args)
-{
-    return cli_args_has(args, "json") || !isatty(STDOUT_FILENO);
-}
 
 static const struct cli_option json_option[] = {
     {"json", 0, NULL, "JSON also on a terminal"},
@@ -35,176 +28,30 @@ static int get_task(const struct cli_args *args, struct cli_client *client, cons
     return cli_call(client, &(struct cli_request){.path = path}, reply);
 }
 
+/* ---- get ---- */
+
+static const struct cli_option get_options[] = {
+    {"explain", 'x', NULL, "say in words where the task stands and what it waits for"},
+    {"json", 0, NULL, "JSON also on a terminal"},
+    {0},
+};
+
 static int run_get(const struct cli_call *call)
 {
     AUTO_CLIENT struct cli_client client = {0};
     AUTO_REPLY struct cli_reply reply = {0};
+    bool explain = cli_args_has(call->args, "explain");
 
-    int status = get_task(call->args, &client, "", &reply);
+    int status = get_task(call->args, &client, explain ? "?explain=1" : "", &reply);
     if (status != CLI_OK)
         return status;
-    if (wants_json(call->args))
+    if (cli_wants_json(call->args))
         cli_put_json(reply.http.body, reply.http.body_len);
     else if (reply.json)
         cli_put_task(&client, reply.json);
     else
         return cli_not_understood();
     return CLI_OK;
-}
-
-/* ---- list ---- */
-
-static const struct cli_option list_options[] = {
-    {"status", 's', "A,B",
-     "only these: CREATED, QUEUED, PROCESSING, SUCCEEDED, FAILED, TIMEOUT, CANCELED"},
-    {"limit", 'n', "N", "at most N tasks, 1 to 200 (50)"},
-    {"after", 0, "CURSOR", "the page after this cursor (`next` of the page before)"},
-    {"all", 'a', NULL, "every page"},
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
-
-/* One page's path. false: a cursor or a status that would not be one word of a query. */
-static bool list_path(const char *status, int64_t limit, const char *after, char *path, size_t size)
-{
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_,.-";
-
-    if ((status && status[strspn(status, plain)]) || (after && after[strspn(after, plain)]))
-        return false;
-    return snprintf(path, size, "/api/v1/tasks?limit=%lld%s%s%s%s", (long long)limit,
-                    status ? "&status=" : "", status ? status : "", after ? "&after=" : "",
-                    after ? after : "") < (int)size;
-}
-
-static void put_row(const struct rl_json *task, size_t columns)
-{
-    char created[32], safe[2048], size[32];
-    const char *id = cli_member(task, "task_id");
-    const struct rl_json *params = rl_json_get(task, "params");
-    const struct rl_json *source = rl_json_get(task, "width") ? task : params;
-    const char *text = cli_member(task, "label");
-    double progress = cli_member_real(task, "progress", -1);
-
-    cli_local_time(cli_member(task, "created_at"), created);
-    (void)snprintf(size, sizeof(size), "%lldx%lld", (long long)cli_member_int(source, "width", 0),
-                   (long long)cli_member_int(source, "height", 0)); /* fits */
-    (void)cli_safe(id ? id : "-", 20, false, safe, sizeof(safe));   /* columns: by printf */
-    printf("%-19s  ", safe);
-    (void)cli_safe(cli_member(task, "status") ? cli_member(task, "status") : "-", 10, false, safe,
-                   sizeof(safe));
-    printf("%-10s  ", safe);
-    if (progress >= 0)
-        printf("%3d%%", (int)progress);
-    else
-        printf("   -");
-    printf("  %s  %-9s  ", created, size);
-    if (!text || !*text)
-        text = cli_member(task, "prompt");
-    (void)cli_safe(text ? text : "-", columns > 80 ? columns - 72 : 12, cli_utf8(), safe,
-                   sizeof(safe));
-    printf("%s\n", safe);
-}
-
-/* The page at *after; advances it. Halves *limit when an answer has more values than a tree may
- * hold. */
-static int list_page(const struct cli_client *client, const char *status_filter, int64_t *limit,
-                     const char *after, struct cli_reply *reply)
-{
-    char path[512];
-
-    for (;;) {
-        if (!list_path(status_filter, *limit, after, path, sizeof(path))) {
-            fputs("reeld: --status and --after are single words\n", stderr);
-            return CLI_USAGE;
-        }
-        int status = cli_call(client, &(struct cli_request){.path = path}, reply);
-        if (status != CLI_OK)
-            return status;
-        if (reply->json && rl_json_get(reply->json, "data"))
-            return CLI_OK;
-        if (*limit <= 1)
-            return cli_not_understood();
-        *limit /= 2;
-        cli_reply_free(reply);
-    }
-}
-
-/* Rows to the terminal, or the elements of one JSON array, page by page. */
-static int list_pages(const struct cli_client *client, const char *status_filter, const char *after,
-                      int64_t left, bool json)
-{
-    char cursor[256] = "";
-    int64_t limit = PAGE;
-    bool first = true;
-
-    if (after && !rl_copy_str(cursor, sizeof(cursor), after))
-        return CLI_USAGE;
-    while (left > 0) {
-        AUTO_REPLY struct cli_reply reply = {0};
-        int64_t ask = limit < left ? limit : left;
-        int status = list_page(client, status_filter, &ask, *cursor ? cursor : NULL, &reply);
-        if (status != CLI_OK)
-            return status;
-        if (ask < limit && ask < left)
-            limit = ask;
-        const struct rl_json *data = rl_json_get(reply.json, "data");
-        for (const struct rl_json *t = rl_json_child(data); t; t = rl_json_next(t), left--) {
-            if (!json) {
-                if (first)
-                    printf("%-19s  %-10s  %4s  %-19s  %-9s  %s\n", "TASK_ID", "STATUS", "DONE",
-                           "CREATED", "SIZE", "LABEL OR PROMPT");
-                put_row(t, cli_columns(STDOUT_FILENO));
-            } else {
-                AUTO_BUF struct rl_buf text;
-                rl_buf_init(&text, (size_t)16 << 20);
-                rl_json_canonical(t, &text);
-                printf("%s", first ? "" : ",");
-                fwrite(text.data, 1, text.len, stdout);
-            }
-            first = false;
-        }
-        const char *next = cli_member(reply.json, "next");
-        if (!next || !rl_copy_str(cursor, sizeof(cursor), next))
-            break;
-    }
-    if (!json && first)
-        puts("no tasks");
-    return CLI_OK;
-}
-
-static int run_list(const struct cli_call *call)
-{
-    const struct cli_args *args = call->args;
-    AUTO_CLIENT struct cli_client client = {0};
-    const char *filter = cli_args_text(args, "status"), *after = cli_args_text(args, "after");
-    bool all = cli_args_has(args, "all"), json = wants_json(args);
-    struct rl_err err;
-    int64_t limit;
-    char path[512];
-
-    if (cli_args_int(args, "limit", 1, 200, 50, &limit, &err))
-        return cli_usage_error("list", &err);
-    int status = cli_client_open(args, &client);
-    if (status != CLI_OK)
-        return status;
-    if (json && !all) { /* one page, as the server wrote it */
-        AUTO_REPLY struct cli_reply reply = {0};
-        if (!list_path(filter, limit, after, path, sizeof(path))) {
-            (void)rl_fail(&err, RL_BAD_REQUEST, "--status and --after are single words");
-            return cli_usage_error("list", &err);
-        }
-        status = cli_call(&client, &(struct cli_request){.path = path}, &reply);
-        if (status == CLI_OK)
-            cli_put_json(reply.http.body, reply.http.body_len);
-        return status;
-    }
-    if (json)
-        printf("{\"data\":[");
-    status = list_pages(&client, filter, after, all ? INT64_MAX : limit, json);
-    if (json && status == CLI_OK)
-        puts("],\"next\":null}");
-    return status;
 }
 
 /* ---- cancel ---- */
@@ -234,7 +81,7 @@ static int run_cancel(const struct cli_call *call)
     status = cli_call(&client, &request, &reply);
     if (status != CLI_OK)
         return status;
-    if (wants_json(call->args)) {
+    if (cli_wants_json(call->args)) {
         cli_put_json(reply.http.body, reply.http.body_len);
         return CLI_OK;
     }
@@ -320,7 +167,7 @@ static int run_events(const struct cli_call *call)
     int64_t after = 0, patience = 1; /* long gone: no second try */
     bool again;
 
-    if (!wants_json(call->args)) {
+    if (!cli_wants_json(call->args)) {
         int status = cli_client_open(call->args, &client);
         if (status != CLI_OK)
             return status;
@@ -400,6 +247,42 @@ static int run_video(const struct cli_call *call)
     return status;
 }
 
+/* ---- link-video ---- */
+
+static const struct cli_option link_options[] = {
+    {"expires", 'x', "SECONDS", "how long it opens the video, 60 to 31536000 (86400, a day)"},
+    {"json", 0, NULL, "JSON also on a terminal"},
+    {0},
+};
+
+static int run_link_video(const struct cli_call *call)
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+    char path[128], body[64];
+    struct rl_err err;
+    int64_t expires_s;
+
+    if (cli_args_int(call->args, "expires", 60, 31536000, 86400, &expires_s, &err))
+        return cli_usage_error("link-video", &err);
+    if (!cli_task_path(call->args->words[0], "/link", path, sizeof(path)))
+        return CLI_USAGE;
+    (void)snprintf(body, sizeof(body), "{\"expires_s\":%lld}", (long long)expires_s); /* fits */
+    int status = cli_ask(
+        call->args, &(struct cli_request){.method = "POST", .path = path, .body = body}, &reply);
+    const char *url = status == CLI_OK ? cli_member(reply.json, "url") : NULL;
+    if (status != CLI_OK)
+        return status;
+    if (!url)
+        return cli_not_understood();
+    if (cli_args_has(call->args, "json")) {
+        cli_put_json(reply.http.body, reply.http.body_len);
+        return CLI_OK;
+    }
+    cli_put(stdout, url); /* alone on a line, also for a pipe: what a script wants */
+    putchar('\n');
+    return CLI_OK;
+}
+
 /* ---- the table's entries ---- */
 
 #define TASK_COMMAND(text, run_fn, option_table, words_text, help, more)                           \
@@ -409,7 +292,7 @@ static int run_video(const struct cli_call *call)
     }
 
 const struct cli_command cli_get =
-    TASK_COMMAND("get", run_get, json_option, "ID", "show one task", NULL);
+    TASK_COMMAND("get", run_get, get_options, "ID", "show one task", NULL);
 const struct cli_command cli_cancel =
     TASK_COMMAND("cancel", run_cancel, cancel_options, "ID", "cancel a task", NULL);
 const struct cli_command cli_watch =
@@ -420,11 +303,6 @@ const struct cli_command cli_events =
 const struct cli_command cli_video =
     TASK_COMMAND("video", run_video, video_options, "ID", "save the video of a task",
                  "A broken download leaves FILE.part and is resumed by the same command.\n");
-const struct cli_command cli_list = {
-    .name = "list",
-    .synopsis = "",
-    .summary = "list tasks, newest first",
-    .options = list_options,
-    .client = true,
-    .run = run_list,
-};
+const struct cli_command cli_link_video =
+    TASK_COMMAND("link-video", run_link_video, link_options, "ID",
+                 "print an address that opens the video without a key", NULL);

@@ -101,6 +101,14 @@ void cli_put(FILE *out, const char *text)
     fputs(safe, out);
 }
 
+void cli_put_cell(const char *text, size_t columns)
+{
+    char safe[256];
+
+    (void)cli_safe(text ? text : "-", columns, false, safe, sizeof(safe));
+    printf("%-*s  ", (int)columns, safe); /* ASCII: a byte is a column */
+}
+
 void cli_put_json(const char *json, size_t len)
 {
     bool terminal = isatty(STDOUT_FILENO);

@@ -14,6 +14,8 @@ size_t cli_columns(int fd); /* width of the terminal behind fd; 80 when not know
 size_t cli_safe(const char *text, size_t columns, bool utf8, char *out, size_t size);
 /* cli_safe to a stream, for one-line texts up to 4 KiB. NULL prints "-". */
 void cli_put(FILE *out, const char *text);
+/* A cell of a table to stdout: ASCII, cut and padded to `columns`, two spaces. NULL prints "-". */
+void cli_put_cell(const char *text, size_t columns);
 /* JSON text to stdout and a line end; for a terminal, characters that could steer it are written as
  * \u escapes. */
 void cli_put_json(const char *json, size_t len);

@@ -141,6 +141,7 @@ void cli_put_task(const struct cli_client *client, const struct rl_json *task)
     put_line("error", cli_member(task, "error_code"));
     put_line("reason", cli_member(task, "error_msg"));
     put_line("callback", cli_member(task, "callback_status"));
+    put_line("explain", cli_member(task, "explain"));
     put_video(client, rl_json_get(task, "video"));
 }
 

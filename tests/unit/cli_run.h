@@ -35,6 +35,9 @@ static inline void cli_run_end(int status)
     (void)status;
 }
 
+/* Terminal that standard output goes to instead (`out` stays empty then); -1 = none. */
+static int cli_run_tty_fd = -1;
+
 /* argv: NULL-terminated, "reeld" first. input: standard input, NULL = empty. */
 static inline void cli_run(struct cli_run *run, const char *input, const char *const *words)
 {
@@ -53,6 +56,8 @@ static inline void cli_run(struct cli_run *run, const char *input, const char *c
     (void)fflush(NULL);
     saved[0] = cli_run_redirect(0, in);
     saved[1] = cli_run_redirect(1, out);
+    if (cli_run_tty_fd >= 0)
+        (void)dup2(cli_run_tty_fd, 1);
     saved[2] = cli_run_redirect(2, err);
     clearerr(stdin);
     run->status = cli_main(argc, argv, cli_run_end);

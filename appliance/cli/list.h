@@ -1,0 +1,17 @@
+/* Reading lists page by page. */
+#ifndef RL_CLI_LIST_H
+#define RL_CLI_LIST_H
+
+#include "cli/client.h"
+
+#define CLI_PAGE 40 /* tasks per request when the answer is parsed: RL_JSON_MAX_VALUES a tree */
+
+/* The page of `base` ("/api/v1/tasks") after the cursor `after` (NULL = the first), with `data` in
+ * ret_reply->json; complains unless it returns CLI_OK. status_filter: "A,B", NULL = none. Halves
+ * *limit when an answer has more values than a tree may hold. */
+int cli_list_page(const struct cli_client *client, const char *base, const char *status_filter,
+                  int64_t *limit, const char *after, struct cli_reply *ret_reply);
+/* Can this text stand in a query or a path as it is? */
+bool cli_query_word(const char *text);
+
+#endif
