@@ -1,5 +1,6 @@
 // Bundles the page: node build.mjs [--out DIR] [--deps DIR] [--c DIR]
-//   --out   where index.html, app-<hash>.js, app-<hash>.css and favicon-<hash>.svg go (default dist)
+//   --out   where index.html, app-<hash>.js, app-<hash>.css, favicon-<hash>.svg and the client
+//           (client.js, client.d.ts) go (default dist)
 //   --deps  the folder whose node_modules holds esbuild and preact (default: this folder)
 //   --c     also write web_assets.h and web_assets.c there, the same files as C tables
 // The same sources and dependencies give the same bytes, wherever the folders are.
@@ -42,13 +43,26 @@ const result = await esbuild.build({
   logLevel: "warning",
 });
 
+// The client for other programs, as people will read it: one module, not minified.
+const client = await esbuild.build({
+  absWorkingDir: here,
+  entryPoints: ["src/client.ts"],
+  write: false,
+  bundle: true,
+  format: "esm",
+  target: ["es2022", "node18", "chrome100", "firefox100", "safari15.4"],
+  charset: "utf8",
+  banner: { js: "// reeld: a client for browsers and Node 18 or newer.\n// @ts-self-types=\"./client.d.ts\"" },
+  logLevel: "warning",
+});
+
 // Preact's licence asks to travel with every copy.
 const licence = readFileSync(join(deps, "node_modules/preact/LICENSE"), "utf8").trim();
 const assets = [];
-const add = (name, type, text) => {
+const add = (name, type, text, immutable = true) => {
   const bytes = Buffer.from(text);
-  const file = hashed(name, bytes);
-  assets.push({ file, path: `/${file}`, type, bytes, immutable: true });
+  const file = immutable ? hashed(name, bytes) : name;
+  assets.push({ file, path: `/${file}`, type, bytes, immutable });
   return `/${file}`;
 };
 const built = (ext) => result.outputFiles.find((f) => f.path.endsWith(ext)).text;
@@ -63,6 +77,8 @@ const icon = add(
   "image/svg+xml",
   readFileSync(join(here, "src/favicon.svg"), "utf8"),
 );
+add("client.js", "text/javascript; charset=utf-8", client.outputFiles[0].text, false);
+add("client.d.ts", "application/typescript; charset=utf-8", readFileSync(join(here, "client.d.ts"), "utf8"), false);
 const html = readFileSync(join(here, "src/index.html"), "utf8")
   .replace("%JS%", js)
   .replace("%CSS%", css)

@@ -22,7 +22,7 @@ add_custom_command(OUTPUT ${WEB_DEPS}/installed
 
 add_custom_command(OUTPUT ${GEN}/web_assets.h ${GEN}/web_assets.c
   COMMAND ${NODE_EXECUTABLE} ${WEB_DIR}/build.mjs --deps ${WEB_DEPS} --out ${WEB_DEPS}/dist --c ${GEN}
-  DEPENDS ${WEB_DEPS}/installed ${WEB_DIR}/build.mjs ${WEB_DIR}/embed.mjs ${WEB_SOURCES}
+  DEPENDS ${WEB_DEPS}/installed ${WEB_DIR}/build.mjs ${WEB_DIR}/embed.mjs ${WEB_DIR}/client.d.ts ${WEB_SOURCES}
   COMMENT "Building the page" VERBATIM)
 
 add_library(rl_web STATIC ${GEN}/web_assets.c ${GEN}/web_assets.h)
