@@ -97,6 +97,7 @@ struct tasks {
     pthread_t scheduler;
     bool scheduler_started;
     atomic_llong scheduler_beat_ms;
+    int64_t hang_ms; /* scheduler only: when a run was found hanging, 0 = none */
     int64_t orphans_ms;       /* scheduler only: when files without rows were last looked for */
     pthread_mutex_t due_lock; /* guards: due_at, due_stop */
     pthread_cond_t due;

@@ -1,21 +1,29 @@
 /* The processing time-out. A run that is over its time but beats gets one grace as long as the
  * time-out, then the stop flag; one that is silent, or does not follow the stop flag, hangs: a
- * thread cannot be killed, so its task is charged and the process replaces itself. Scheduler thread
- * only; runs are seen under live_lock. */
+ * thread cannot be killed, so its task is charged and the process replaces itself. Every other run
+ * is asked to hand its task back; from one that does not in time it is taken, uncharged. Scheduler
+ * thread only; runs are seen under live_lock. */
 #include "task/internal.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
-#define LOOK_MS    1000
-#define FAR_FUTURE 60000
+#define LOOK_MS      1000
+#define REPLACING_MS 100  /* between looks while the process is being replaced */
+#define HAND_BACK_MS 1500 /* the replacement waits a little longer than this for the runs */
+#define FAR_FUTURE   60000
+#define PATH_BYTES   1200
 
+/* What is to be done about one run. */
 struct verdict {
+    enum { LEAVE, HANGS, HAND_BACK } what;
     int64_t task_id, attempt;
-    bool hangs, canceled;
+    char files[4][PATH_BYTES]; /* what it was writing */
 };
 
 static int64_t stale_ms(const struct tasks *tasks, const struct run *run)
@@ -27,6 +35,16 @@ static int64_t stale_ms(const struct tasks *tasks, const struct run *run)
     return slow > floor ? slow : floor;
 }
 
+static void judge_locked(struct run *run, int what, struct verdict *verdict)
+{
+    run->written_off = true;
+    verdict->what = what;
+    verdict->task_id = run->task->task_id;
+    verdict->attempt = run->attempt;
+    run_paths(run, verdict->files[0], verdict->files[1], verdict->files[2], verdict->files[3],
+              PATH_BYTES);
+}
+
 /* What to do about one run now. */
 static void look_locked(struct tasks *tasks, struct run *run, struct verdict *verdict)
 {
@@ -36,11 +54,15 @@ static void look_locked(struct tasks *tasks, struct run *run, struct verdict *ve
     int stop = atomic_load(&run->stop);
     bool over = run->timeout_ms > 0 && ran > run->timeout_ms * (run->grace ? 2 : 1);
     bool disobeys = (stop == RUN_CANCEL || stop == RUN_TIMEOUT) && stop_ms && now - stop_ms > stale;
-    if (run->written_off || stop == RUN_DRAIN)
+    if (run->written_off)
         return;
+    if (stop == RUN_DRAIN) {
+        if (tasks->hang_ms > 0 && now - tasks->hang_ms > HAND_BACK_MS)
+            judge_locked(run, HAND_BACK, verdict);
+        return;
+    }
     if (disobeys || (over && silent > stale)) {
-        run->written_off = true;
-        *verdict = (struct verdict){run->task->task_id, run->attempt, true, stop == RUN_CANCEL};
+        judge_locked(run, HANGS, verdict);
     } else if (over && stop == RUN_GO && !run->grace) {
         run->grace = true;
         rl_log(RL_LOG_WARN, "run_grace",
@@ -57,24 +79,30 @@ static void look_locked(struct tasks *tasks, struct run *run, struct verdict *ve
 struct hang_work {
     struct tasks *tasks;
     struct verdict verdict;
+    bool taken; /* the run lost its task: its files are nobody's */
 };
 
-/* Take the task away from the hanging run. */
+/* Take the task away from a run that does not answer. */
 static enum rl_rc write_off(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct hang_work *work = arg;
     struct tasks *tasks = work->tasks;
     AUTO_TASK struct task *task = NULL;
+    work->taken = false;
     enum rl_rc rc = task_load(conn, work->verdict.task_id, &task, err);
     if (rc != RL_OK || strcmp(task->status, "PROCESSING") != 0)
         return rc;
     struct task_move move = {.from = TASK_PROCESSING,
                              .fence_attempt = work->verdict.attempt,
                              .fence_epoch = tasks->epoch};
-    if (work->verdict.canceled) {
+    if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {
         move.to = TASK_CANCELED;
         move.cancel_mode = "hard";
         move.reason = "cancel (hard), the run hung";
+    } else if (work->verdict.what == HAND_BACK) {
+        move.to = TASK_QUEUED;
+        move.charge = CHARGE_REFUND;
+        move.reason = "drain";
     } else {
         task_crash_move(tasks, task, &move);
         move.reason = "the run hung";
@@ -84,29 +112,49 @@ static enum rl_rc write_off(struct store_conn *conn, void *arg, struct rl_err *e
             move.error_msg = "the run hung, and the crash budget is spent";
         }
     }
-    return task_move(tasks, conn, task, &move, err);
+    rc = task_move(tasks, conn, task, &move, err);
+    work->taken = rc == RL_OK;
+    return rc;
+}
+
+static void act(struct hang_work *work)
+{
+    struct tasks *tasks = work->tasks;
+    struct verdict *verdict = &work->verdict;
+    long long id = (long long)verdict->task_id;
+    struct rl_err err;
+    rl_log(RL_LOG_ERROR, verdict->what == HANGS ? "run_hangs" : "run_left_behind",
+           "task_id=%lld status=PROCESSING", id);
+    runs_drain(tasks); /* first: nobody may claim what the next lines put back */
+    if (store_write(tasks->store, STORE_URGENT, write_off, work, &err) != RL_OK) {
+        work->taken = false; /* the start-up sweep charges it then */
+        rl_log(RL_LOG_ERROR, "write_off_failed", "task_id=%lld status=PROCESSING code=%s", id,
+               rl_code_name(err.code));
+    }
+    for (size_t i = 0; work->taken && i < RL_ARRAY_LEN(verdict->files); i++)
+        if (unlink(verdict->files[i]) != 0 && errno != ENOENT)
+            rl_log(RL_LOG_WARN, "unlink_failed", "task_id=%lld status=- errno=%d", id, errno);
+    if (verdict->what != HANGS)
+        return;
+    if (tasks->hang_ms == 0)
+        tasks->hang_ms = rl_mono_ms();
+    (void)rl_fail(&err, RL_PROCESSING_TIMEOUT, "a run hangs");
+    if (tasks->replace)
+        tasks->replace(tasks->replace_user, &err);
 }
 
 int64_t watchdog_round(struct tasks *tasks)
 {
     struct hang_work work = {.tasks = tasks};
-    struct rl_err err;
     pthread_mutex_lock(&tasks->live_lock);
     bool any = tasks->live != NULL;
-    for (struct run *run = tasks->live; run && !work.verdict.hangs; run = run->next)
+    for (struct run *run = tasks->live; run && work.verdict.what == LEAVE; run = run->next)
         look_locked(tasks, run, &work.verdict);
     pthread_mutex_unlock(&tasks->live_lock);
-    if (work.verdict.hangs) {
-        rl_log(RL_LOG_ERROR, "run_hangs", "task_id=%lld status=PROCESSING",
-               (long long)work.verdict.task_id);
-        if (store_write(tasks->store, STORE_URGENT, write_off, &work, &err) != RL_OK)
-            rl_log(RL_LOG_ERROR, "write_off_failed", "task_id=%lld status=PROCESSING code=%s",
-                   (long long)work.verdict.task_id,
-                   rl_code_name(err.code)); /* the start-up sweep charges it then */
-        (void)rl_fail(&err, RL_PROCESSING_TIMEOUT, "a run hangs");
-        if (tasks->replace)
-            tasks->replace(tasks->replace_user, &err);
-    }
+    if (work.verdict.what != LEAVE)
+        act(&work);
+    if (tasks->hang_ms > 0)
+        return REPLACING_MS;
     int64_t look = config_int(tasks->cfg, CFG_RUN_STALE_MS) / 4;
     return any ? (look < LOOK_MS ? look + 1 : LOOK_MS) : FAR_FUTURE;
 }
