@@ -228,14 +228,15 @@ static void mark_retryable(struct rl_err *err)
         err->retryable = true;
 }
 
-/* Write the run's end; while the store refuses (full disk), keep it here and try again. */
+/* Write the run's end; while the store refuses (full disk, long queue), keep it here and try again.
+ */
 static enum rl_rc finish(struct tasks *tasks, struct run *run, const struct run_result *result,
                          const struct rl_err *why, struct rl_err *err)
 {
     for (;;) {
         enum rl_rc rc = result ? run_succeed(run, result, err) : run_fail(run, why, err);
-        bool transient =
-            rc == RL_DISK_FULL || rc == RL_NO_MEMORY || rc == RL_STORE_ERROR || rc == RL_IO_ERROR;
+        bool transient = rc == RL_DISK_FULL || rc == RL_NO_MEMORY || rc == RL_STORE_ERROR ||
+                         rc == RL_IO_ERROR || rc == RL_UNAVAILABLE;
         if (!transient || run_should_stop(run) == RUN_DRAIN)
             return rc;
         char text[300];
