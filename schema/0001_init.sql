@@ -174,28 +174,58 @@ CREATE TABLE speed (
     PRIMARY KEY (engine, model, device)
 ) STRICT, WITHOUT ROWID;
 
--- Callback duties: written in the transaction of the terminal state, body frozen.
+-- Registered receivers: every task of their user that ends in a wanted way is delivered to them.
+CREATE TABLE endpoint (
+    endpoint_id      INTEGER PRIMARY KEY AUTOINCREMENT,
+    user_id          TEXT NOT NULL,
+    url              TEXT NOT NULL,
+    host             TEXT NOT NULL,          -- scheme://host:port
+    secret           TEXT NOT NULL,
+    old_secret       TEXT,                   -- signs beside the new one for a while
+    old_secret_until INTEGER NOT NULL DEFAULT 0, -- wall clock
+    events           TEXT,                   -- comma separated; NULL = all
+    state            TEXT NOT NULL DEFAULT 'ENABLED' CHECK (state IN ('ENABLED', 'DISABLED', 'PARKED')),
+    description      TEXT,
+    succeeded        INTEGER NOT NULL DEFAULT 0, -- deliveries that ended so
+    failed           INTEGER NOT NULL DEFAULT 0,
+    last_success_at  INTEGER NOT NULL DEFAULT 0,
+    last_error       TEXT,
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL
+) STRICT;
+CREATE INDEX endpoint_user ON endpoint(user_id, endpoint_id);
+
+-- Callback duties: written in the transaction of the terminal state, body frozen. One row per receiver:
+-- endpoint_id 0 is the task's own callback_url, and only that one drives callback_status.
 CREATE TABLE outbox (
     outbox_id   INTEGER PRIMARY KEY AUTOINCREMENT,
-    task_id     INTEGER NOT NULL,
+    task_id     INTEGER NOT NULL,           -- 0 = a test event of an endpoint
     round       INTEGER NOT NULL,
+    endpoint_id INTEGER NOT NULL,
+    user_id     TEXT NOT NULL,
     webhook_id  TEXT NOT NULL,              -- evt_<task_id>_<round>, the same for every delivery
     event_type  TEXT NOT NULL,
     url         TEXT NOT NULL,
     host        TEXT NOT NULL,              -- scheme://host:port: what fairness counts by
-    secret      TEXT NOT NULL,
+    secret      TEXT NOT NULL,              -- '' = the endpoint's, as it is when the duty is sent
     body        BLOB NOT NULL,
     status      TEXT NOT NULL CHECK (status IN ('PENDING', 'SUCCEEDED', 'FAILED')),
-    tries       INTEGER NOT NULL DEFAULT 0,
+    held        INTEGER NOT NULL DEFAULT 0, -- 1 = its endpoint is not ENABLED: waits, spends no tries
+    tries       INTEGER NOT NULL DEFAULT 0, -- of the present budget; a resend starts a new one
     max_tries   INTEGER NOT NULL,
     next_at     INTEGER NOT NULL,           -- steady clock
+    expires_at  INTEGER NOT NULL,           -- steady clock: dead then, whatever it waits for
     created_at  INTEGER NOT NULL,
     finished_at INTEGER NOT NULL DEFAULT 0,
-    last_error  TEXT,
-    UNIQUE (task_id, round, url)
+    last_error  TEXT
 ) STRICT;
-CREATE INDEX outbox_due ON outbox(next_at, outbox_id) WHERE status = 'PENDING';
-CREATE INDEX outbox_host ON outbox(host, next_at, outbox_id) WHERE status = 'PENDING';
+CREATE UNIQUE INDEX outbox_duty ON outbox(task_id, round, endpoint_id, url) WHERE task_id > 0;
+CREATE INDEX outbox_due ON outbox(next_at, outbox_id) WHERE status = 'PENDING' AND held = 0;
+CREATE INDEX outbox_host ON outbox(host, next_at, outbox_id) WHERE status = 'PENDING' AND held = 0;
+CREATE INDEX outbox_expiry ON outbox(expires_at) WHERE status = 'PENDING';
+CREATE INDEX outbox_list ON outbox(status, outbox_id, user_id, endpoint_id);
+CREATE INDEX outbox_endpoint ON outbox(endpoint_id, status, outbox_id) WHERE endpoint_id > 0;
+CREATE INDEX outbox_task ON outbox(task_id, outbox_id);
 
 CREATE TABLE delivery (
     outbox_id   INTEGER NOT NULL REFERENCES outbox(outbox_id) ON DELETE CASCADE,

@@ -166,8 +166,22 @@ UPDATE task SET callback_status = :callback_status, callback_retry = :callback_r
 WHERE task_id = :task_id AND round = :round AND callback_status IS NOT NULL
 
 -- write: outbox_insert
-INSERT INTO outbox(task_id, round, webhook_id, event_type, url, host, secret, body, status, max_tries, next_at, created_at)
-VALUES (:task_id, :round, :webhook_id, :event_type, :url, :host, :secret, :body, 'PENDING', :max_tries, :next_at, :now)
+INSERT INTO outbox(task_id, round, endpoint_id, user_id, webhook_id, event_type, url, host, secret, body, status,
+    max_tries, next_at, expires_at, created_at)
+VALUES (:task_id, :round, 0, :user_id, :webhook_id, :event_type, :url, :host, :secret, :body, 'PENDING',
+    :max_tries, :next_at, :expires_at, :now)
+
+-- read: endpoints_of
+SELECT 1 FROM endpoint WHERE user_id = :user_id AND state = 'ENABLED' LIMIT 1
+
+-- One duty per endpoint that wants this event.
+-- write: outbox_insert_endpoints
+INSERT INTO outbox(task_id, round, endpoint_id, user_id, webhook_id, event_type, url, host, secret, body, status,
+    max_tries, next_at, expires_at, created_at)
+SELECT :task_id, :round, endpoint_id, user_id, :webhook_id, :event_type, url, host, '', :body, 'PENDING',
+    :max_tries, :next_at, :expires_at, :now
+FROM endpoint WHERE user_id = :user_id AND state = 'ENABLED'
+    AND (events IS NULL OR instr(',' || events || ',', ',' || :event_type || ',') > 0)
 
 -- Lists: per wanted status at most :limit rows from an index, then the best :limit of them: bounded whatever the
 -- table holds. :statuses is a bit mask in the order of enum task_status.
@@ -367,21 +381,31 @@ UPDATE api_key SET revoked_at = :now WHERE key_id = :key_id AND revoked_at = 0
 -- A walk over the hosts that wait for anything, one seek each (index outbox_host), and per host its first due rows:
 -- the cost grows with the hosts, not with the depth of a backlog.
 -- read: outbox_next_host
-SELECT host FROM outbox WHERE status = 'PENDING' AND host > :after ORDER BY host LIMIT 1
+SELECT host FROM outbox WHERE status = 'PENDING' AND held = 0 AND host > :after ORDER BY host LIMIT 1
 
 -- read: outbox_host_due
-SELECT outbox_id FROM outbox WHERE status = 'PENDING' AND host = :host AND next_at <= :now
+SELECT outbox_id FROM outbox WHERE status = 'PENDING' AND held = 0 AND host = :host AND next_at <= :now
 ORDER BY next_at, outbox_id LIMIT :limit
 
+-- An endpoint's secret is read when the duty is sent, so that a rotation applies to what is queued.
 -- read: outbox_load
-SELECT task_id, round, webhook_id, url, host, secret, body, tries, max_tries FROM outbox
-WHERE outbox_id = :outbox_id AND status = 'PENDING'
+SELECT o.task_id, o.round, o.webhook_id, o.url, o.host, coalesce(e.secret, o.secret), o.body, o.tries, o.max_tries,
+    o.endpoint_id, CASE WHEN e.old_secret_until > :wall THEN e.old_secret END, o.expires_at
+FROM outbox o LEFT JOIN endpoint e ON e.endpoint_id = o.endpoint_id
+WHERE o.outbox_id = :outbox_id AND o.status = 'PENDING' AND o.held = 0
 
 -- read: outbox_timer
-SELECT min(next_at) FROM outbox WHERE status = 'PENDING' AND next_at > :now
+SELECT min(next_at) FROM outbox WHERE status = 'PENDING' AND held = 0 AND next_at > :now
+
+-- read: outbox_pending
+SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = 'PENDING' LIMIT :limit)
+
+-- read: outbox_expired
+SELECT outbox_id, task_id, round, endpoint_id, tries FROM outbox WHERE status = 'PENDING' AND expires_at <= :now
+ORDER BY expires_at LIMIT :limit
 
 -- write: outbox_record
-UPDATE outbox SET status = :status, tries = tries + 1, next_at = :next_at,
+UPDATE outbox SET status = :status, tries = tries + :spent, next_at = :next_at,
     finished_at = :finished_at, last_error = :last_error
 WHERE outbox_id = :outbox_id AND status = 'PENDING'
 
@@ -389,3 +413,141 @@ WHERE outbox_id = :outbox_id AND status = 'PENDING'
 INSERT INTO delivery(outbox_id, n, timestamp, duration_ms, http_status, error, ip, response)
 VALUES (:outbox_id, (SELECT coalesce(max(n), 0) + 1 FROM delivery WHERE outbox_id = :outbox_id), :timestamp,
     :duration_ms, :http_status, :error, :ip, :response)
+
+-- write: endpoint_count
+UPDATE endpoint SET succeeded = succeeded + (:status = 'SUCCEEDED'), failed = failed + (:status = 'FAILED'),
+    last_success_at = CASE :status WHEN 'SUCCEEDED' THEN :now ELSE last_success_at END,
+    last_error = coalesce(:error, last_error)
+WHERE endpoint_id = :endpoint_id
+
+-- It answered 410.
+-- write: endpoint_park
+UPDATE endpoint SET state = 'PARKED', updated_at = :now WHERE endpoint_id = :endpoint_id AND state = 'ENABLED'
+
+-- write: outbox_hold
+UPDATE outbox SET held = 1 WHERE endpoint_id = :endpoint_id AND endpoint_id > 0 AND status = 'PENDING' AND task_id > 0
+
+-- write: outbox_release
+UPDATE outbox SET held = 0, next_at = :steady
+WHERE endpoint_id = :endpoint_id AND endpoint_id > 0 AND status = 'PENDING' AND held = 1
+
+-- ---- endpoints ----
+
+-- read: endpoint_count_user
+SELECT count(*) FROM endpoint WHERE user_id = :user_id
+
+-- write: endpoint_insert
+INSERT INTO endpoint(user_id, url, host, secret, events, description, created_at, updated_at)
+VALUES (:user_id, :url, :host, :secret, :events, :description, :now, :now)
+
+-- read: endpoint_get
+SELECT e.endpoint_id, e.user_id, e.url, e.host, e.events, e.state, e.description, e.created_at, e.updated_at, e.succeeded, e.failed,
+    e.last_success_at, e.last_error, e.secret, CASE WHEN e.old_secret IS NOT NULL THEN e.old_secret_until ELSE 0 END,
+    (SELECT count(*) FROM (SELECT 1 FROM outbox o WHERE o.endpoint_id = e.endpoint_id AND o.endpoint_id > 0
+        AND o.status = 'PENDING' LIMIT 10000))
+FROM endpoint e WHERE e.endpoint_id = :endpoint_id AND (:user_id IS NULL OR e.user_id = :user_id)
+
+-- read: endpoint_list_asc
+SELECT endpoint_id FROM endpoint WHERE (:user_id IS NULL OR user_id = :user_id) AND endpoint_id > :after
+ORDER BY endpoint_id LIMIT :limit
+
+-- read: endpoint_list_desc
+SELECT endpoint_id FROM endpoint WHERE (:user_id IS NULL OR user_id = :user_id) AND endpoint_id < :after
+ORDER BY endpoint_id DESC LIMIT :limit
+
+-- write: endpoint_update
+UPDATE endpoint SET url = :url, host = :host, events = :events, description = :description, updated_at = :now
+WHERE endpoint_id = :endpoint_id
+
+-- What is queued follows the endpoint to its new address.
+-- write: outbox_follow
+UPDATE outbox SET url = :url, host = :host
+WHERE endpoint_id = :endpoint_id AND endpoint_id > 0 AND status = 'PENDING'
+
+-- write: endpoint_state
+UPDATE endpoint SET state = :state, updated_at = :now WHERE endpoint_id = :endpoint_id
+
+-- write: endpoint_rotate
+UPDATE endpoint SET old_secret = secret, old_secret_until = :until, secret = :secret, updated_at = :now
+WHERE endpoint_id = :endpoint_id
+
+-- write: endpoint_delete
+DELETE FROM endpoint WHERE endpoint_id = :endpoint_id
+
+-- write: outbox_abandon
+UPDATE outbox SET status = 'FAILED', held = 0, finished_at = :now, last_error = 'endpoint deleted'
+WHERE endpoint_id = :endpoint_id AND endpoint_id > 0 AND status = 'PENDING'
+
+-- write: outbox_insert_test
+INSERT INTO outbox(task_id, round, endpoint_id, user_id, webhook_id, event_type, url, host, secret, body, status,
+    max_tries, next_at, expires_at, created_at)
+SELECT 0, 1, endpoint_id, user_id, :webhook_id, 'endpoint.test', url, host, '', :body, 'PENDING',
+    1, :next_at, :expires_at, :now
+FROM endpoint WHERE endpoint_id = :endpoint_id
+
+-- Test events have no task whose retention would remove them: the newest few are kept.
+-- write: outbox_trim_tests
+DELETE FROM outbox WHERE task_id = 0 AND outbox_id IN (SELECT outbox_id FROM outbox
+    WHERE endpoint_id = :endpoint_id AND endpoint_id > 0 AND task_id = 0
+    ORDER BY outbox_id DESC LIMIT -1 OFFSET :keep)
+
+-- ---- deliveries ----
+
+-- One order of columns for the duty lists (outbox/deliveries.c).
+-- read: delivery_list_desc
+WITH wanted(status, bit) AS (VALUES ('PENDING', 1), ('SUCCEEDED', 2), ('FAILED', 4))
+SELECT o.outbox_id, o.webhook_id, o.endpoint_id, o.task_id, o.event_type, o.host, o.status, o.held, o.tries, o.max_tries,
+    o.next_at, o.created_at, o.finished_at, o.last_error
+FROM wanted w CROSS JOIN outbox o ON o.outbox_id IN
+    (SELECT outbox_id FROM outbox WHERE status = w.status AND outbox_id < :after
+        AND (:user_id IS NULL OR user_id = :user_id) AND (:endpoint_id < 0 OR endpoint_id = :endpoint_id)
+     ORDER BY outbox_id DESC LIMIT :limit)
+WHERE w.bit & :statuses ORDER BY o.outbox_id DESC LIMIT :limit
+
+-- read: delivery_list_asc
+WITH wanted(status, bit) AS (VALUES ('PENDING', 1), ('SUCCEEDED', 2), ('FAILED', 4))
+SELECT o.outbox_id, o.webhook_id, o.endpoint_id, o.task_id, o.event_type, o.host, o.status, o.held, o.tries, o.max_tries,
+    o.next_at, o.created_at, o.finished_at, o.last_error
+FROM wanted w CROSS JOIN outbox o ON o.outbox_id IN
+    (SELECT outbox_id FROM outbox WHERE status = w.status AND outbox_id > :after
+        AND (:user_id IS NULL OR user_id = :user_id) AND (:endpoint_id < 0 OR endpoint_id = :endpoint_id)
+     ORDER BY outbox_id LIMIT :limit)
+WHERE w.bit & :statuses ORDER BY o.outbox_id LIMIT :limit
+
+-- read: delivery_get
+SELECT o.outbox_id, o.webhook_id, o.endpoint_id, o.task_id, o.event_type, o.host, o.status, o.held, o.tries, o.max_tries,
+    o.next_at, o.created_at, o.finished_at, o.last_error, o.round
+FROM outbox o WHERE o.outbox_id = :outbox_id AND (:user_id IS NULL OR o.user_id = :user_id)
+
+-- read: attempts_asc
+SELECT o.outbox_id, o.webhook_id, o.endpoint_id, o.host, o.status, d.n, d.timestamp, d.http_status, d.error, d.duration_ms,
+    d.ip, d.response
+FROM outbox o JOIN delivery d ON d.outbox_id = o.outbox_id
+WHERE o.task_id = :task_id AND o.outbox_id >= :outbox_id AND (o.outbox_id > :outbox_id OR d.n > :n)
+ORDER BY o.outbox_id, d.n LIMIT :limit
+
+-- read: attempts_desc
+SELECT o.outbox_id, o.webhook_id, o.endpoint_id, o.host, o.status, d.n, d.timestamp, d.http_status, d.error, d.duration_ms,
+    d.ip, d.response
+FROM outbox o JOIN delivery d ON d.outbox_id = o.outbox_id
+WHERE o.task_id = :task_id AND o.outbox_id <= :outbox_id AND (o.outbox_id < :outbox_id OR d.n < :n)
+ORDER BY o.outbox_id DESC, d.n DESC LIMIT :limit
+
+-- What may be sent again of itself: duties of tasks whose receiver is still known.
+-- read: resend_failed
+SELECT o.outbox_id FROM outbox o WHERE o.status = 'FAILED' AND o.outbox_id > :after AND o.task_id > 0
+    AND (:user_id IS NULL OR o.user_id = :user_id) AND (:endpoint_id < 0 OR o.endpoint_id = :endpoint_id)
+    AND o.created_at >= :from AND o.created_at < :to
+    AND (o.endpoint_id = 0 OR EXISTS (SELECT 1 FROM endpoint e WHERE e.endpoint_id = o.endpoint_id))
+ORDER BY o.outbox_id LIMIT :limit
+
+-- A new budget, the same webhook_id and body; an endpoint's duty goes to its present address.
+-- write: outbox_resend
+UPDATE outbox SET status = 'PENDING', tries = 0, next_at = :steady, expires_at = :expires_at, finished_at = 0,
+    held = coalesce((SELECT e.state <> 'ENABLED' AND outbox.task_id > 0 FROM endpoint e WHERE e.endpoint_id = outbox.endpoint_id), 0),
+    url = coalesce((SELECT e.url FROM endpoint e WHERE e.endpoint_id = outbox.endpoint_id), url),
+    host = coalesce((SELECT e.host FROM endpoint e WHERE e.endpoint_id = outbox.endpoint_id), host)
+WHERE outbox_id = :outbox_id AND status <> 'PENDING'
+
+-- write: outbox_due_now
+UPDATE outbox SET next_at = :steady WHERE outbox_id = :outbox_id AND status = 'PENDING'

@@ -178,6 +178,8 @@ static enum rl_rc start_modules(struct serve *s, bool *ret_first_run, struct rl_
         rc = outbox_start(s->tasks, s->port, &s->outbox, err);
     if (rc == RL_OK)
         rc = http_start(s->tasks, s->pool, s->outbox, &s->http, &s->port, err);
+    if (rc == RL_OK)
+        outbox_own_port(s->outbox, s->port); /* port 0 was asked for: now it is known */
     return rc;
 }
 

@@ -122,7 +122,21 @@
     X(CALLBACK_PER_HOST, "callback.per_host", INT, "2", 1, 64, "requests",                                        \
       "callbacks under way to one host and port, so that one receiver never delays another")                      \
     X(CALLBACK_RESPONSE_BYTES, "callback.response_bytes", INT, "16384", 0, 1048576, "bytes",                      \
-      "how much of a receiver's answer is kept for the delivery log")
+      "how much of a receiver's answer is kept for the delivery log")                                             \
+    X(CALLBACK_MAX_AGE_S, "callback.max_age_s", INT, "86400", 1, 2592000, "s",                                    \
+      "a callback older than this is dead, whatever it waits for; dead ones can be sent again")                   \
+    X(CALLBACK_BREAKER_FAILURES, "callback.breaker_failures", INT, "5", 0, 1000, "failures",                      \
+      "connect errors, time-outs and 5xx of one host in a row before its callbacks wait, spending no tries; 0 = off")\
+    X(CALLBACK_BREAKER_MS, "callback.breaker_ms", INT, "30000", 10, 3600000, "ms",                                \
+      "first such wait; then one callback tries the host, and each further wait doubles up to 10 times this")     \
+    X(CALLBACK_ALLOW, "callback.allow", TEXT, "", 0, 4096, "list",                                                \
+      "addresses that may be called back: CIDR[:port[-port]] and name=CIDR, comma separated; loopback needs no entry while listen is loopback")\
+    X(CALLBACK_PUBLIC, "callback.public", CHOICE, "https", 1, 8, "off|https|any",                                 \
+      "callbacks to public addresses; https by default, because a body in the clear can be read and changed on the way")\
+    X(CALLBACK_ENDPOINTS, "callback.endpoints", INT, "200", 1, 10000, "endpoints",                                \
+      "registered endpoints of one user; each gets a row for every task that ends")                               \
+    X(CALLBACK_ROTATION_GRACE_S, "callback.rotation_grace_s", INT, "86400", 0, 604800, "s",                       \
+      "how long an endpoint's former secret signs beside the new one")
 /* clang-format on */
 
 #endif

@@ -16,7 +16,10 @@ void outbox_duty_clear(struct outbox_duty *duty)
 {
     if (duty->secret)
         rl_wipe(duty->secret, strlen(duty->secret));
+    if (duty->old_secret)
+        rl_wipe(duty->old_secret, strlen(duty->old_secret));
     free(duty->secret);
+    free(duty->old_secret);
     free(duty->webhook_id);
     free(duty->url);
     free(duty->host);
@@ -34,6 +37,7 @@ static enum rl_rc load_row(struct store_conn *conn, void *arg, struct rl_err *er
     outbox_duty_clear(duty);
     duty->outbox_id = outbox_id;
     store_bind_int(stmt, ":outbox_id", outbox_id);
+    store_bind_int(stmt, ":wall", rl_wall_ms());
     enum rl_rc rc = store_step(stmt, &row, err);
     if (rc)
         return rc;
@@ -45,15 +49,20 @@ static enum rl_rc load_row(struct store_conn *conn, void *arg, struct rl_err *er
     duty->url = rl_strdup(store_col_text(stmt, 3));
     duty->host = rl_strdup(store_col_text(stmt, 4));
     duty->secret = rl_strdup(store_col_text(stmt, 5));
+    duty->old_secret = rl_strdup(store_col_text(stmt, 10));
+    bool no_old = store_col_null(stmt, 10);
     const void *body = store_col_blob(stmt, 6, &duty->body_len);
     bool lost = store_col_lost(stmt);
     duty->body = malloc(duty->body_len + 1); /* an empty body is a pointer, too */
-    if (!duty->webhook_id || !duty->url || !duty->host || !duty->secret || !duty->body || lost)
+    if (!duty->webhook_id || !duty->url || !duty->host || !duty->secret || !duty->body || lost ||
+        (!no_old && !duty->old_secret))
         return rl_fail(err, RL_NO_MEMORY, "out of memory");
     if (duty->body_len)
         memcpy(duty->body, body, duty->body_len);
     duty->tries = store_col_int(stmt, 7);
     duty->max_tries = store_col_int(stmt, 8);
+    duty->endpoint_id = store_col_int(stmt, 9);
+    duty->expires_at = store_col_int(stmt, 11);
     return RL_OK;
 }
 
@@ -106,7 +115,8 @@ static enum rl_rc next_host(struct store_conn *conn, struct page *page, struct r
 
 static enum rl_rc host_due(struct store_conn *conn, struct page *page, struct rl_err *err)
 {
-    size_t per_host = page->slots->per_host;
+    size_t per_host = outbox_breaker_room(page->slots->breakers, page->cursor,
+                                          page->slots->per_host, rl_mono_ms());
     size_t busy = outbox_slots_of_host(page->slots, page->cursor);
     size_t left = busy < per_host ? per_host - busy : 0;
 
@@ -115,8 +125,8 @@ static enum rl_rc host_due(struct store_conn *conn, struct page *page, struct rl
     AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_HOST_DUE);
     store_bind_text(stmt, ":host", page->cursor);
     store_bind_int(stmt, ":now", page->now);
-    /* of the first per_host rows at most `busy` are under way, so these hold all that may start */
-    store_bind_int(stmt, ":limit", (int64_t)per_host);
+    /* of these rows at most `busy` are under way, so they hold all that may start */
+    store_bind_int(stmt, ":limit", (int64_t)(busy + left));
     while (left > 0 && page->n < page->room) {
         bool row = false;
         enum rl_rc rc = store_step(stmt, &row, err);

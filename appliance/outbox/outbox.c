@@ -16,6 +16,7 @@
 #include "config/config.h"
 #include "events/events.h"
 #include "net/net.h"
+#include "net/policy.h"
 #include "outbox/parts.h"
 #include "store/store.h"
 #include "task/task.h"
@@ -32,26 +33,33 @@
 #define PAUSE_MS       200   /* after a failed read, or when memory is short */
 #define RECORD_MIN_MS  50    /* first wait after a failed write; doubles */
 #define RECORD_MAX_MS  5000
+#define SWEEP_MAX_MS   60000 /* between two looks for duties whose time is over */
+#define SWEEP_MIN_MS   100
+#define PENDING_MOST   100000 /* counting further costs more than the number is worth */
 
 struct outbox {
     struct tasks *tasks; /* borrowed, like store and hub */
     struct store *store;
     struct hub *hub;
     struct outbox_post post;
+    struct outbox_breakers breakers; /* the thread's own */
     pthread_t thread;
     _Atomic bool stopping;
-    _Atomic int64_t stop_at;  /* CLOCK_MONOTONIC ms, set before `stopping` */
-    _Atomic int64_t round_at; /* CLOCK_MONOTONIC ms of the last round */
+    _Atomic int64_t stop_at;   /* CLOCK_MONOTONIC ms, set before `stopping` */
+    _Atomic int64_t round_at;  /* CLOCK_MONOTONIC ms of the last round */
+    _Atomic int64_t in_flight; /* slots taken after the last round */
 
     /* the thread's own; times are CLOCK_MONOTONIC ms */
     struct outbox_slots slots;
     struct outbox_slot **done; /* owned, [slots.n]: scratch for recording */
     int64_t *ids;              /* owned, [slots.n]: scratch for a page */
     struct outbox_walk walk;
-    bool look;         /* something may have become due since the last lap began */
-    uint64_t tick;     /* of the doorbell, when it was last looked at */
-    int64_t timer_at;  /* a row becomes due */
-    int64_t pause_at;  /* do not read before */
+    bool look;        /* something may have become due since the last lap began */
+    uint64_t tick;    /* of the doorbell, when it was last looked at */
+    int64_t timer_at; /* a row becomes due */
+    int64_t pause_at; /* do not read before */
+    int64_t sweep_at; /* look for duties whose time is over */
+    int64_t sweep_ms;
     int64_t record_at; /* do not write before */
     int64_t record_wait_ms;
     bool singly; /* the last batch failed: write results one at a time, so that one cannot hold all
@@ -63,10 +71,13 @@ static void log_recorded(const struct outbox_result *r)
     enum rl_log_level level = strcmp(r->status, "FAILED") == 0 ? RL_LOG_WARN : RL_LOG_INFO;
 
     rl_log(level, "callback_sent",
-           "task_id=%" PRId64 " status=%s webhook_id=%s http_status=%d try=%" PRId64
-           " duration_ms=%" PRId64 " code=%s",
-           r->task_id, r->status, r->webhook_id, r->http_status, r->tries, r->duration_ms,
-           r->rc ? rl_code_name(r->rc) : "-");
+           "task_id=%" PRId64 " status=%s webhook_id=%s endpoint_id=%" PRId64
+           " http_status=%d try=%" PRId64 " duration_ms=%" PRId64 " code=%s",
+           r->task_id, r->status, r->webhook_id, r->endpoint_id, r->http_status, r->tries,
+           r->duration_ms, r->rc ? rl_code_name(r->rc) : "-");
+    if (r->park)
+        rl_log(RL_LOG_WARN, "endpoint_parked", "endpoint_id=%" PRId64 " http_status=410",
+               r->endpoint_id);
 }
 
 /* Write n results; free their slots when they are durable. */
@@ -152,7 +163,8 @@ static enum rl_rc look_for_due(struct outbox *outbox, size_t room, struct rl_err
             wait_ms = LOOK_MS;
         if (wait_ms < TIMER_FLOOR_MS)
             wait_ms = TIMER_FLOOR_MS;
-        outbox->timer_at = rl_mono_ms() + wait_ms;
+        int64_t now = rl_mono_ms(), half_open = outbox_breaker_next(&outbox->breakers, now);
+        outbox->timer_at = now + wait_ms < half_open ? now + wait_ms : half_open;
         outbox->walk.active = true;
         outbox->look = false;
     }
@@ -165,6 +177,22 @@ static enum rl_rc look_for_due(struct outbox *outbox, size_t room, struct rl_err
         rc = one ? one : rc;
     }
     return rc;
+}
+
+/* Duties that waited too long, for whatever reason, end in the dead letter. The first look comes
+ * sweep_ms after the start, so that after a long stop what is due gets its try. */
+static void sweep(struct outbox *outbox)
+{
+    struct rl_err err = {0};
+    size_t n = 0;
+
+    outbox->sweep_at = rl_mono_ms() + outbox->sweep_ms;
+    if (outbox_expire(outbox->tasks, &outbox->slots, &n, &err))
+        rl_log(RL_LOG_WARN, "callbacks_not_expired", "code=%s", rl_code_name(err.code));
+    else if (n) {
+        outbox->sweep_at = 0; /* there may be more */
+        rl_log(RL_LOG_WARN, "callbacks_expired", "count=%zu", n);
+    }
 }
 
 /* Until when there is nothing to do unless something wakes the thread. */
@@ -211,6 +239,8 @@ static bool go_round(struct outbox *outbox)
         outbox->look = true;
     outbox->tick = tick;
     record(outbox, now);
+    if (!stopping && now >= outbox->sweep_at)
+        sweep(outbox);
 
     size_t free_slots = outbox_slots_count(&outbox->slots, OUTBOX_FREE);
     if (stopping && (free_slots == outbox->slots.n || now >= atomic_load(&outbox->stop_at)))
@@ -221,6 +251,7 @@ static bool go_round(struct outbox *outbox)
             pause_reading(outbox, &err);
         free_slots = outbox_slots_count(&outbox->slots, OUTBOX_FREE);
     }
+    atomic_store(&outbox->in_flight, (int64_t)(outbox->slots.n - free_slots));
     wait_for_work(outbox, free_slots, stopping);
     return true;
 }
@@ -245,6 +276,7 @@ static void outbox_free(struct outbox *outbox)
     free(outbox->done);
     free(outbox->ids);
     free(outbox->walk.cursor);
+    outbox_breakers_clear(&outbox->breakers);
     free(outbox);
 }
 
@@ -263,11 +295,24 @@ static struct outbox *outbox_new(struct tasks *tasks, int own_port)
     outbox->slots.slot = calloc(outbox->slots.n, sizeof *outbox->slots.slot);
     outbox->done = calloc(outbox->slots.n, sizeof *outbox->done);
     outbox->ids = calloc(outbox->slots.n, sizeof *outbox->ids);
-    outbox->post = (struct outbox_post){.multi = net_multi_new(), .cfg = cfg, .own_port = own_port};
+    bool breakers =
+        outbox_breakers_init(&outbox->breakers, config_int(cfg, CFG_CALLBACK_BREAKER_FAILURES),
+                             config_int(cfg, CFG_CALLBACK_BREAKER_MS));
+    outbox->slots.breakers = &outbox->breakers;
+    net_policy_set_own_port(tasks_policy(tasks), own_port);
+    outbox->post = (struct outbox_post){.multi = net_multi_new(),
+                                        .cfg = cfg,
+                                        .policy = tasks_policy(tasks),
+                                        .store = outbox->store,
+                                        .breakers = &outbox->breakers};
+    outbox->sweep_ms = config_int(cfg, CFG_CALLBACK_MAX_AGE_S) * 1000 / 10;
+    outbox->sweep_ms = outbox->sweep_ms < SWEEP_MAX_MS ? outbox->sweep_ms : SWEEP_MAX_MS;
+    outbox->sweep_ms = outbox->sweep_ms > SWEEP_MIN_MS ? outbox->sweep_ms : SWEEP_MIN_MS;
+    outbox->sweep_at = rl_mono_ms() + outbox->sweep_ms;
     outbox->look = true;
     outbox->record_wait_ms = RECORD_MIN_MS;
     atomic_init(&outbox->round_at, rl_mono_ms());
-    if (!outbox->slots.slot || !outbox->done || !outbox->ids || !outbox->post.multi) {
+    if (!breakers || !outbox->slots.slot || !outbox->done || !outbox->ids || !outbox->post.multi) {
         outbox_free(outbox);
         return NULL;
     }
@@ -301,7 +346,31 @@ void outbox_stop(struct outbox *outbox, int64_t wait_ms)
     outbox_free(outbox);
 }
 
+void outbox_own_port(struct outbox *outbox, int own_port)
+{
+    net_policy_set_own_port(tasks_policy(outbox->tasks), own_port);
+}
+
 int64_t outbox_stalled_ms(struct outbox *outbox)
 {
     return rl_mono_ms() - atomic_load(&outbox->round_at);
+}
+
+static enum rl_rc count_pending(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_PENDING);
+
+    store_bind_int(stmt, ":limit", PENDING_MOST);
+    return store_int(stmt, 0, arg, err);
+}
+
+enum rl_rc outbox_stats(struct outbox *outbox, struct outbox_stats *ret_stats, struct rl_err *err)
+{
+    struct outbox_stats stats = {.in_flight = atomic_load(&outbox->in_flight),
+                                 .stalled_ms = outbox_stalled_ms(outbox)};
+    enum rl_rc rc = store_read(outbox->store, count_pending, &stats.pending, err);
+
+    if (rc == RL_OK)
+        *ret_stats = stats;
+    return rc;
 }

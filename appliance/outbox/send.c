@@ -7,7 +7,9 @@
 #include "base/crypto.h"
 #include "config/config.h"
 #include "net/net.h"
+#include "net/policy.h"
 #include "outbox/outbox.h"
+#include "store/store.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -16,9 +18,9 @@
 
 static bool dial_allowed(void *user, const struct sockaddr *addr)
 {
-    const struct outbox_post *post = user;
+    const struct outbox_slot *slot = user;
 
-    return outbox_dial_allowed(addr, post->own_port);
+    return net_policy_allows(slot->post->policy, slot->host, addr);
 }
 
 static bool succeeded(int http_status)
@@ -26,20 +28,37 @@ static bool succeeded(int http_status)
     return http_status >= 200 && http_status <= 299;
 }
 
+/* Does the outcome speak against the host? 0: no, 1: yes, -1: it says nothing. */
+static int host_failed(const struct outbox_result *r)
+{
+    if (r->http_status)
+        return r->http_status >= 500;
+    return r->rc == RL_NETWORK_ERROR || r->rc == RL_REQUEST_TIMEOUT ? 1 : -1;
+}
+
 /* What the outcome in slot->result means for the duty. */
 static void judge(struct outbox_slot *slot, int64_t retry_after_ms)
 {
     struct outbox_result *r = &slot->result;
     const struct config *cfg = slot->post->cfg;
-    bool hopeless =
-        r->rc == RL_ADDRESS_REFUSED || r->rc == RL_INVALID_FIELD || r->http_status == 410;
+    bool gone = r->http_status == 410;
+    bool hopeless = r->rc == RL_ADDRESS_REFUSED || r->rc == RL_INVALID_FIELD || gone;
+    int against_host = host_failed(r);
 
     slot->state = OUTBOX_DONE;
     r->wait_ms = 0;
+    r->spent = 1;
+    r->park = gone && r->endpoint_id;
+    if (against_host >= 0)
+        outbox_breaker_note(slot->post->breakers, slot->host, against_host, rl_mono_ms());
     if (succeeded(r->http_status)) {
         r->status = "SUCCEEDED";
         r->error[0] = '\0';
-    } else if (hopeless || r->tries >= slot->max_tries) {
+    } else if (r->park && r->task_id) { /* it waits until the endpoint is enabled again */
+        r->status = "PENDING";
+        r->spent = 0;
+    } else if (hopeless || r->tries >= slot->max_tries ||
+               store_steady_ms(slot->post->store) >= slot->expires_at) {
         r->status = "FAILED";
     } else {
         r->status = "PENDING";
@@ -89,13 +108,28 @@ struct headers {
     char id[HEADER_MAX], timestamp[HEADER_MAX], signature[HEADER_MAX], key[HEADER_MAX];
 };
 
+/* "v1,…", and a second one by the former secret while a rotation is under way. */
+static enum rl_rc sign(const struct outbox_duty *duty, int64_t now_s, char *signature, size_t size,
+                       struct rl_err *err)
+{
+    char current[64], old[64] = "";
+    enum rl_rc rc = outbox_sign(duty->secret, duty->webhook_id, now_s, duty->body, duty->body_len,
+                                current, err);
+
+    if (rc == RL_OK && duty->old_secret)
+        rc = outbox_sign(duty->old_secret, duty->webhook_id, now_s, duty->body, duty->body_len, old,
+                         err);
+    if (rc == RL_OK) /* fits: two signatures of 47 bytes */
+        (void)snprintf(signature, size, "%s%s%s", current, old[0] ? " " : "", old);
+    return rc;
+}
+
 static enum rl_rc make_headers(struct headers *h, const struct outbox_duty *duty, int64_t now_s,
                                struct rl_err *err)
 {
-    char signature[64];
+    char signature[128];
     char round[24] = "";
-    enum rl_rc rc = outbox_sign(duty->secret, duty->webhook_id, now_s, duty->body, duty->body_len,
-                                signature, err);
+    enum rl_rc rc = sign(duty, now_s, signature, sizeof signature, err);
 
     if (rc)
         return rc;
@@ -105,7 +139,10 @@ static enum rl_rc make_headers(struct headers *h, const struct outbox_duty *duty
     (void)snprintf(h->id, HEADER_MAX, "webhook-id: %s", duty->webhook_id);
     (void)snprintf(h->timestamp, HEADER_MAX, "webhook-timestamp: %" PRId64, now_s);
     (void)snprintf(h->signature, HEADER_MAX, "webhook-signature: %s", signature);
-    (void)snprintf(h->key, HEADER_MAX, "Idempotency-Key: %" PRId64 "%s", duty->task_id, round);
+    if (duty->task_id)
+        (void)snprintf(h->key, HEADER_MAX, "Idempotency-Key: %" PRId64 "%s", duty->task_id, round);
+    else /* a test event */
+        (void)snprintf(h->key, HEADER_MAX, "Idempotency-Key: %s", duty->webhook_id);
     return RL_OK;
 }
 
@@ -134,7 +171,7 @@ static enum rl_rc start(const struct outbox_post *post, struct outbox_slot *slot
         .connect_timeout_ms = config_int(post->cfg, CFG_CALLBACK_CONNECT_MS),
         .response_limit = (size_t)config_int(post->cfg, CFG_CALLBACK_RESPONSE_BYTES),
         .allow = dial_allowed,
-        .user = (void *)(uintptr_t)post, /* only read by dial_allowed */
+        .user = slot,
     };
     return net_multi_add(post->multi, &request, on_done, slot, err);
 }
@@ -150,9 +187,11 @@ enum rl_rc outbox_send(const struct outbox_post *post, struct outbox_slot *slot,
         return rl_fail(err, RL_NO_MEMORY, "out of memory");
     slot->post = post;
     slot->max_tries = duty->max_tries;
+    slot->expires_at = duty->expires_at;
     r->outbox_id = duty->outbox_id;
     r->task_id = duty->task_id;
     r->round = duty->round;
+    r->endpoint_id = duty->endpoint_id;
     r->tries = duty->tries + 1;
     r->timestamp = rl_wall_ms();
     (void)rl_copy_str(r->webhook_id, sizeof r->webhook_id, duty->webhook_id); /* for the log */

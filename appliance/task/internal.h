@@ -57,6 +57,7 @@ struct run {
 
 struct tasks {
     const struct config *cfg;
+    struct net_policy *policy; /* owned; what callback URLs are judged by */
     struct store *store;
     struct hub *hub;
     const struct engines *engines;
@@ -151,6 +152,14 @@ enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *
  * task_id. */
 enum rl_rc task_create(struct tasks *tasks, struct store_conn *conn, struct task *task,
                        struct rl_err *err) RL_NODISCARD;
+
+/* duty.c */
+const char *task_callback_type(enum task_status status); /* NULL: no callback for it */
+/* Does the task's own callback_url want this event? */
+bool task_callback_wanted(const struct task *task, const char *type);
+/* The outbox rows of an ended task: its own and its user's endpoints'. */
+enum rl_rc task_write_duties(struct tasks *tasks, struct store_conn *conn, const struct task *task,
+                             const char *type, int64_t now, struct rl_err *err) RL_NODISCARD;
 
 /* tasks.c: what a run that took its process (or device) down means: back to the queue, or FAILED
  * when the crash budget is spent. Fills to, charge and error of `move`. */

@@ -8,7 +8,6 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "events/events.h"
-#include "net/net.h"
 
 #include <string.h>
 
@@ -254,60 +253,6 @@ static enum rl_rc enter(struct tasks *tasks, struct store_conn *conn, struct tas
     return rl_fail(err, RL_INTERNAL, "no way into this state");
 }
 
-static const char *callback_type(enum task_status status)
-{
-    return status == TASK_SUCCEEDED ? "task.succeeded"
-           : status == TASK_FAILED  ? "task.failed"
-           : status == TASK_TIMEOUT ? "task.timeout"
-                                    : NULL;
-}
-
-/* Is `type` one of the comma-separated events (NULL = all)? */
-static bool wanted(const char *events, const char *type)
-{
-    size_t len = strlen(type);
-    for (const char *at = events; at; at = strchr(at, ',')) {
-        at += *at == ',';
-        if (strncmp(at, type, len) == 0 && (at[len] == ',' || at[len] == '\0'))
-            return true;
-        if (!*at)
-            break;
-    }
-    return !events;
-}
-
-static enum rl_rc write_duty(struct tasks *tasks, struct store_conn *conn, struct task *task,
-                             const char *type, int64_t now, struct rl_err *err)
-{
-    char id[64], secret[128] = "", host[320];
-    AUTO_FREE char *url = NULL;
-    enum rl_rc rc = net_url_check(task->callback_url, "callback_url", &url, host, sizeof host, err);
-    if (rc == RL_OK && !task->callback_secret)
-        rc = key_secret_in(conn, task->user_id, secret, err);
-    if (rc != RL_OK)
-        return rc;
-    AUTO_FREE char *body = task_callback_body(tasks, task, type, now);
-    if (!body)
-        return rl_fail(err, RL_NO_MEMORY, "callback body");
-    (void)snprintf(id, sizeof id, "evt_%lld_%lld", (long long)task->task_id,
-                   (long long)task->round);
-    struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_INSERT);
-    store_bind_int(stmt, ":task_id", task->task_id);
-    store_bind_int(stmt, ":round", task->round);
-    store_bind_text(stmt, ":webhook_id", id);
-    store_bind_text(stmt, ":event_type", type);
-    store_bind_text(stmt, ":url", url);
-    store_bind_text(stmt, ":host", host);
-    store_bind_text(stmt, ":secret", task->callback_secret ? task->callback_secret : secret);
-    store_bind_blob(stmt, ":body", body, strlen(body));
-    store_bind_int(stmt, ":max_tries", config_int(tasks->cfg, CFG_CALLBACK_TRIES));
-    store_bind_int(stmt, ":next_at", store_steady_ms(tasks->store));
-    store_bind_int(stmt, ":now", now);
-    rc = store_run(stmt, NULL, err);
-    rl_wipe(secret, sizeof secret);
-    return rc;
-}
-
 static enum rl_rc write_row(struct store_conn *conn, const struct task *task, const char *from,
                             struct rl_err *err)
 {
@@ -345,7 +290,7 @@ enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *
     if (rc != RL_OK)
         return rc;
     int64_t now = max_i64(rl_wall_ms(), task->updated_at); /* a history never runs backwards */
-    const char *from = task_status_name(move->from), *type = callback_type(move->to);
+    const char *from = task_status_name(move->from), *type = task_callback_type(move->to);
     AUTO_FREE char *worker =
         rl_strdup(task->worker_id); /* leaving PROCESSING, the history names who ran it */
     if (task->worker_id && !worker)
@@ -356,17 +301,17 @@ enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *
         rc = enter(tasks, conn, task, move, now, err);
     if (rc == RL_OK)
         rc = task_set_text(&task->status, task_status_name(move->to), err);
-    bool duty = type && task->callback_url && wanted(task->callback_events, type);
     if (rc == RL_OK && type && task->callback_url)
-        rc = task_set_text(&task->callback_status, duty ? "PENDING" : NULL, err);
+        rc = task_set_text(&task->callback_status,
+                           task_callback_wanted(task, type) ? "PENDING" : NULL, err);
     if (rc == RL_OK)
         rc = write_event(tasks, conn, task, from, task->status, now,
                          worker ? worker : task->worker_id, move->reason, &task->version, err);
     task->updated_at = now;
     if (rc == RL_OK)
         rc = write_row(conn, task, from, err);
-    if (rc == RL_OK && duty)
-        rc = write_duty(tasks, conn, task, type, now, err);
+    if (rc == RL_OK && type)
+        rc = task_write_duties(tasks, conn, task, type, now, err);
     return rc;
 }
 

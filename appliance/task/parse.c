@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "engine/engine.h"
 #include "net/net.h"
+#include "net/policy.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -288,7 +289,8 @@ static enum rl_rc check_secret(const char *secret, struct rl_err *err)
                               "whsec_ must be followed by standard base64");
 }
 
-static enum rl_rc read_callback(const struct rl_json *body, struct task *task, struct rl_err *err)
+static enum rl_rc read_callback(struct tasks *tasks, const struct rl_json *body, struct task *task,
+                                struct rl_err *err)
 {
     const struct rl_json *events = given(body, "callback_events"),
                          *url = given(body, "callback_url");
@@ -299,6 +301,8 @@ static enum rl_rc read_callback(const struct rl_json *body, struct task *task, s
         rc = rl_json_string(url, "callback_url", 1, 2048, &text, err);
         if (rc == RL_OK)
             rc = net_url_check(text, "callback_url", &task->callback_url, host, sizeof host, err);
+        if (rc == RL_OK)
+            rc = net_policy_check(tasks->policy, host, "callback_url", err);
     }
     if (rc == RL_OK)
         rc = copy_string(body, "callback_secret", 1, SECRET_BYTES, NULL, &task->callback_secret,
@@ -433,7 +437,7 @@ enum rl_rc submit_parse(struct tasks *tasks, const struct caller *caller, const 
     if (rc == RL_OK)
         rc = read_queueing(tasks, root, submit.task, err);
     if (rc == RL_OK)
-        rc = read_callback(root, submit.task, err);
+        rc = read_callback(tasks, root, submit.task, err);
     if (rc == RL_OK)
         rc = read_metadata(tasks, root, submit.task, err);
     if (rc == RL_OK)

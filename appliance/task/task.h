@@ -14,6 +14,7 @@ struct hub;
 struct hub_event;
 struct engines;
 struct engine_device;
+struct net_policy;
 struct rl_buf;
 struct rl_jw;
 
@@ -247,6 +248,8 @@ void tasks_set_slots(struct tasks *tasks, int64_t slots);
 const struct config *tasks_config(const struct tasks *tasks);
 struct store *tasks_store(const struct tasks *tasks);
 struct hub *tasks_hub(const struct tasks *tasks);
+/* The address policy of callbacks (callback.allow, callback.public); lives as long as the tasks. */
+struct net_policy *tasks_policy(const struct tasks *tasks);
 const struct engines *tasks_engines(const struct tasks *tasks);
 /* "http://127.0.0.1:8080", without a slash at the end. */
 const char *tasks_public_url(const struct tasks *tasks);

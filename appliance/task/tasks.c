@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "events/events.h"
+#include "net/policy.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -30,6 +31,11 @@ struct hub *tasks_hub(const struct tasks *tasks)
 const struct engines *tasks_engines(const struct tasks *tasks)
 {
     return tasks->engines;
+}
+
+struct net_policy *tasks_policy(const struct tasks *tasks)
+{
+    return tasks->policy;
 }
 
 const char *tasks_public_url(const struct tasks *tasks)
@@ -162,6 +168,18 @@ static enum rl_rc take_secret(struct store_conn *conn, void *arg, struct rl_err 
     return store_run(set, NULL, err);
 }
 
+/* Loopback apps may be called back while reeld itself is for this machine only. */
+static enum rl_rc take_policy(struct tasks *tasks, struct rl_err *err)
+{
+    const char *word = config_text(tasks->cfg, CFG_CALLBACK_PUBLIC);
+    enum net_public open = strcmp(word, "any") == 0     ? NET_PUBLIC_ANY
+                           : strcmp(word, "https") == 0 ? NET_PUBLIC_HTTPS
+                                                        : NET_PUBLIC_OFF;
+    bool loopback = strncmp(config_text(tasks->cfg, CFG_LISTEN), "127.", 4) == 0;
+    return net_policy_new("callback.allow", config_text(tasks->cfg, CFG_CALLBACK_ALLOW), open,
+                          loopback, &tasks->policy, err);
+}
+
 static enum rl_rc open_parts(struct tasks *tasks, bool *ret_first_run, struct rl_err *err)
 {
     char results[1100];
@@ -208,7 +226,9 @@ enum rl_rc tasks_open(const struct config *cfg, struct store *store, struct hub 
                      *url ? "" : config_text(cfg, CFG_LISTEN));
     while (n > 0 && tasks->public_url[n - 1] == '/')
         tasks->public_url[--n] = '\0';
-    enum rl_rc rc = open_parts(tasks, ret_first_run, err);
+    enum rl_rc rc = take_policy(tasks, err);
+    if (rc == RL_OK)
+        rc = open_parts(tasks, ret_first_run, err);
     if (rc != RL_OK) {
         tasks_close(tasks);
         return rc;
@@ -223,6 +243,7 @@ void tasks_close(struct tasks *tasks)
         return;
     schedule_stop(tasks);
     pthread_mutex_destroy(&tasks->live_lock);
+    net_policy_free(tasks->policy);
     cache_free(tasks);
     pthread_mutex_destroy(&tasks->key_lock);
     pthread_mutex_destroy(&tasks->speed_lock);

@@ -31,7 +31,7 @@ enum answer {
     ANSWER_NEVER
 };
 
-#define RECEIVER_PORTS    32
+#define RECEIVER_PORTS    128
 #define RECEIVER_SCRIPT   4
 #define RECEIVER_REQUESTS 512
 #define RECEIVER_HELD     64
@@ -39,7 +39,7 @@ enum answer {
 struct received {
     int port;
     int64_t wall_ms;
-    char id[64], timestamp[32], signature[128], key[64], type[64], agent[64];
+    char id[64], timestamp[32], signature[160], key[64], type[64], agent[64];
     char body[2048];
     size_t body_len;
 };

@@ -24,6 +24,7 @@
 #include "config/config.h"
 #include "events/events.h"
 #include "net/net.h"
+#include "net/policy.h"
 #include "outbox/outbox.h"
 #include "store/store.h"
 #include "task/task.h"
@@ -44,6 +45,7 @@ struct tasks {
     struct config *cfg;
     struct store *store;
     struct hub *hub;
+    struct net_policy *policy;
     struct receiver *receiver;
     struct outbox *outbox;
     sqlite3 *db;          /* read-only, to look at rows */
@@ -66,6 +68,11 @@ const struct config *tasks_config(const struct tasks *tasks)
 struct store *tasks_store(const struct tasks *tasks)
 {
     return tasks->store;
+}
+
+struct net_policy *tasks_policy(const struct tasks *tasks)
+{
+    return tasks->policy;
 }
 
 struct hub *tasks_hub(const struct tasks *tasks)
@@ -153,6 +160,8 @@ static inline int setup(void **state)
     set(t, "callback.wait_ms=20");
     set(t, "callback.timeout_ms=400");
     assert_int_equal(store_open(t->cfg, on_fatal, NULL, &t->store, &err), RL_OK);
+    assert_int_equal(net_policy_new("callback.allow", "", NET_PUBLIC_HTTPS, true, &t->policy, &err),
+                     RL_OK);
     assert_non_null(t->hub = hub_new(0));
     assert_non_null(t->receiver = receiver_new());
     (void)snprintf(text, sizeof text, "%s/reeld.db", t->dir);
@@ -172,6 +181,7 @@ static inline int teardown(void **state)
     (void)sqlite3_close(t->db);
     store_close(t->store);
     hub_free(t->hub);
+    net_policy_free(t->policy);
     config_free(t->cfg);
     (void)snprintf(command, sizeof command, "rm -rf %s", t->dir);
     assert_int_equal(system(command), 0);
@@ -201,7 +211,8 @@ struct new_duty {
     int64_t task_id, round;
     int port;
     int max_tries;
-    int64_t next_at; /* steady clock; 0 = due at once */
+    int64_t next_at;    /* steady clock; 0 = due at once */
+    int64_t expires_at; /* steady clock; 0 = never */
     const char *secret;
     const char *url; /* NULL: the port's */
 };
@@ -227,6 +238,7 @@ static inline enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_er
     body_of(d->task_id, body, sizeof body);
     store_bind_int(stmt, ":task_id", d->task_id);
     store_bind_int(stmt, ":round", d->round);
+    store_bind_text(stmt, ":user_id", "owner");
     store_bind_text(stmt, ":webhook_id", id);
     store_bind_text(stmt, ":event_type", "task.succeeded");
     store_bind_text(stmt, ":url", d->url ? d->url : url);
@@ -236,6 +248,7 @@ static inline enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_er
     store_bind_int(stmt, ":max_tries", d->max_tries);
     store_bind_int(stmt, ":now", rl_wall_ms());
     store_bind_int(stmt, ":next_at", d->next_at);
+    store_bind_int(stmt, ":expires_at", d->expires_at ? d->expires_at : INT64_MAX);
     return store_run(stmt, NULL, err);
 }
 
