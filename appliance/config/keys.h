@@ -31,6 +31,8 @@
       "extra Host names, comma separated; loopback names and the listen address always pass (DNS rebinding)")     \
     X(HTTP_DRAIN_MS, "http.drain_ms", INT, "20000", 0, 120000, "ms",                                              \
       "how long a stop waits for requests in flight")                                                             \
+    X(HTTP_METRICS_OPEN, "http.metrics_open", BOOL, "off", 0, 0, "on|off",                                        \
+      "answers /metrics without a key, for scrapers that cannot send one; the figures tell of everybody's tasks") \
     X(HTTP_PUBLIC_URL, "http.public_url", TEXT, "", 0, 1024, "url",                                               \
       "what callbacks and links begin with when a front proxy stands before reeld; empty = http://<listen>")      \
     X(AUTH_SESSION_HOURS, "auth.session_hours", INT, "720", 1, 87600, "h", "life of a browser session cookie")    \

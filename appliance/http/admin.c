@@ -1,6 +1,5 @@
-/* Routes about the server itself: engines, workers, keys, the callback secret, backup. Runs on the
- * worker of the connection; a backup file exists only while it is being sent, and only one at a
- * time. */
+/* Routes about the server itself: engines, keys, the callback secret, backup. Runs on the worker of
+ * the connection; a backup file exists only while it is being sent, and only one at a time. */
 #include "http/request.h"
 
 #include <errno.h>
@@ -13,11 +12,9 @@
 #include "base/fs.h"
 #include "config/config.h"
 #include "engine/engine.h"
-#include "pool/pool.h"
 #include "store/store.h"
 
 #define ANSWER_BYTES (4u << 20)
-#define WORKERS_MAX  256
 
 enum rl_rc http_engines(struct request *r, struct rl_err *err)
 {
@@ -27,32 +24,6 @@ enum rl_rc http_engines(struct request *r, struct rl_err *err)
     rl_jw_init(&w, &out, false);
     rl_jw_object(&w, NULL);
     engines_json(tasks_engines(r->http->tasks), &w, "data");
-    rl_jw_null(&w, "next");
-    rl_jw_end_object(&w);
-    return reply_json(r, 200, &out, err);
-}
-
-enum rl_rc http_workers(struct request *r, struct rl_err *err)
-{
-    AUTO_FREE struct pool_worker_info *workers = calloc(WORKERS_MAX, sizeof(*workers));
-    if (!workers)
-        return rl_fail(err, RL_NO_MEMORY, "no memory for the list of workers");
-    size_t count = r->http->pool ? pool_workers(r->http->pool, workers, WORKERS_MAX) : 0;
-    AUTO_BUF struct rl_buf out;
-    struct rl_jw w;
-    rl_buf_init(&out, ANSWER_BYTES);
-    rl_jw_init(&w, &out, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_array(&w, "data");
-    for (size_t i = 0; i < count; i++) {
-        rl_jw_object(&w, NULL);
-        rl_jw_str(&w, "worker_id", workers[i].worker_id);
-        rl_jw_str(&w, "device", workers[i].device);
-        rl_jw_id(&w, "task_id", workers[i].task_id);
-        rl_jw_bool(&w, "alive", workers[i].alive);
-        rl_jw_end_object(&w);
-    }
-    rl_jw_end_array(&w);
     rl_jw_null(&w, "next");
     rl_jw_end_object(&w);
     return reply_json(r, 200, &out, err);
@@ -177,18 +148,24 @@ static enum rl_rc backup_open(struct request *r, int *ret_fd, int64_t *ret_bytes
     return RL_OK;
 }
 
-enum rl_rc http_backup(struct request *r, struct rl_err *err)
+static enum rl_rc backup_send(struct request *r, struct rl_err *err)
 {
-    if (atomic_exchange(&r->http->backup_busy, true))
-        return rl_fail(err, RL_CONFLICT, "another backup is under way");
     AUTO_CLOSE int fd = -1;
     int64_t bytes = 0;
     enum rl_rc rc = backup_open(r, &fd, &bytes, err);
-    atomic_store(&r->http->backup_busy, false);
     if (rc != RL_OK)
         return rc;
     reply_header(r, "Content-Disposition", "attachment; filename=\"reeld.db\"");
     if (reply_head(r, &(struct reply){.status = 200, .type = "application/vnd.sqlite3"}, bytes))
         file_stream(r, fd, 0, bytes);
     return RL_OK;
+}
+
+enum rl_rc http_backup(struct request *r, struct rl_err *err)
+{
+    if (atomic_exchange(&r->http->backup_busy, true))
+        return rl_fail(err, RL_CONFLICT, "another backup is under way");
+    enum rl_rc rc = backup_send(r, err);
+    atomic_store(&r->http->backup_busy, false);
+    return rc;
 }

@@ -1,10 +1,14 @@
 /* Who is asking: a key (Authorization: Bearer, X-API-Key) or the browser's session cookie. Runs on
  * the worker. Invariants: a credential that is sent and wrong is never skipped for another; with a
- * cookie, anything that changes something must come from a page of this very host. */
+ * cookie, anything that changes something must come from a page of this very host; guessing costs
+ * no more than the limit of failed sign-ins lets it: a forged cookie falls to its MAC, and an
+ * unknown key reaches the database only while its address may still fail. */
 #include "http/request.h"
 
 #include <string.h>
 #include <strings.h>
+
+#include "config/config.h"
 
 enum rl_rc auth_check_origin(const struct request *r, bool required, struct rl_err *err)
 {
@@ -36,7 +40,10 @@ static enum rl_rc identify(struct request *r, struct rl_err *err)
         key = request_header(r, "X-API-Key");
     if (key) {
         r->credential = CREDENTIAL_KEY;
-        return key_authenticate(r->http->tasks, key, &r->caller, err);
+        if (key_known(r->http->tasks, key, &r->caller))
+            return RL_OK;
+        enum rl_rc rc = door_may_sign_in(r, err);
+        return rc == RL_OK ? key_authenticate(r->http->tasks, key, &r->caller, err) : rc;
     }
     char token[KEY_TOKEN];
     for (size_t i = 0; i < r->field_count; i++)
@@ -48,11 +55,12 @@ static enum rl_rc identify(struct request *r, struct rl_err *err)
 
 enum rl_rc auth_check(struct request *r, enum route_auth auth, struct rl_err *err)
 {
-    if (auth == ROUTE_OPEN)
+    if (auth == ROUTE_OPEN ||
+        (auth == ROUTE_METRICS && config_on(r->http->cfg, CFG_HTTP_METRICS_OPEN)))
         return RL_OK;
     if (auth == ROUTE_SIGNED && query_get(&r->query, "sig")) {
         r->credential = CREDENTIAL_SIGNATURE; /* checked with the task in hand */
-        return RL_OK;
+        return door_may_sign_in(r, err);
     }
     enum rl_rc rc = identify(r, err);
     if (rc != RL_OK)

@@ -42,16 +42,22 @@ static enum rl_rc find_task(struct request *r, struct task **ret_task, struct rl
     if (r->credential != CREDENTIAL_SIGNATURE)
         return task_get(r->http->tasks, &r->caller, id, ret_task, err);
     const struct caller anyone = {.owner = true};
+    const char *until = query_get(&r->query, "exp");
+    int64_t expires_s = 0; /* as long as the file is kept */
     AUTO_TASK struct task *task = NULL;
+    if (until && !task_id_parse(until, strlen(until), &expires_s))
+        return rl_fail(err, RL_UNAUTHORIZED, "the signature of this address is not valid");
     rc = task_get(r->http->tasks, &anyone, id, &task, err);
-    if (rc == RL_OK && task_download_signed(r->http->tasks, task, query_get(&r->query, "sig"))) {
+    if (rc == RL_OK &&
+        task_download_signed(r->http->tasks, task, expires_s, query_get(&r->query, "sig"))) {
         *ret_task = STEAL(task);
         return RL_OK;
     }
     if (rc != RL_OK && rc != RL_NOT_FOUND)
         return rc;
     /* Not said: whether there is such a task. */
-    return rl_fail(err, RL_UNAUTHORIZED, "the signature of this address is not valid");
+    return rl_fail(err, RL_UNAUTHORIZED,
+                   "the signature of this address is not valid, or it is over");
 }
 
 static enum rl_rc open_result(struct request *r, const struct task *task, bool poster, int *ret_fd,
@@ -111,7 +117,6 @@ static enum rl_rc serve_result(struct request *r, bool poster, struct rl_err *er
         /* A stale signature does no harm to somebody who also signed in. */
         struct rl_err other;
         r->credential = CREDENTIAL_NONE;
-        query_free(&r->query);
         if (auth_check(r, ROUTE_USER, &other) == RL_OK)
             rc = find_task(r, &task, err);
     }

@@ -6,9 +6,10 @@
 #include "pool/pool.h"
 #include "store/store.h"
 
-#define STORE_STALL_MS  10000
-#define OUTBOX_STALL_MS 60000
-#define WORKERS_MAX     256
+#define STORE_STALL_MS    10000
+#define OUTBOX_STALL_MS   60000
+#define SCHEDULE_STALL_MS 60000
+#define WORKERS_MAX       256
 
 /* What is wrong, as static text; NULL = nothing. */
 static const char *stalled(const struct http *http)
@@ -19,6 +20,8 @@ static const char *stalled(const struct http *http)
         return "the database writer is stalled";
     if (http->outbox && outbox_stalled_ms(http->outbox) > OUTBOX_STALL_MS)
         return "the callback thread is stalled";
+    if (schedule_stalled_ms(http->tasks) > SCHEDULE_STALL_MS)
+        return "the scheduler is stalled";
     return NULL;
 }
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 
 #define ONE_WRITE_BYTES (1u << 20) /* a body up to this size is copied behind its head */
+#define FULL_RETRY_S    10         /* a quota, a queue, a disk: they empty by finished tasks */
 #define DATA_CSP        "default-src 'none'; frame-ancestors 'none'"
 
 int reply_status(enum rl_rc code)
@@ -270,7 +271,8 @@ void reply_error(struct request *r, const struct rl_err *err)
     if (status == 503)
         reply_header(r, "Retry-After", "1");
     if (status == 429 || status == 507)
-        reply_header(r, "Retry-After", "10");
+        reply_header(r, "Retry-After", "%lld",
+                     (long long)(r->retry_after_s > 0 ? r->retry_after_s : FULL_RETRY_S));
     AUTO_BUF struct rl_buf out;
     rl_buf_init(&out, 8192);
     problem_json(err, r->id, &out);

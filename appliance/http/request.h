@@ -8,7 +8,9 @@
 
 #include "base/buf.h"
 #include "base/json.h"
+#include "http/address.h"
 #include "http/head.h"
+#include "http/limit.h"
 #include "http/router.h"
 #include "http/text.h"
 #include "http/watch.h"
@@ -27,6 +29,9 @@ struct http {
     struct outbox *outbox; /* borrowed; NULL in tests */
     struct mg_context *mg;
     struct watch *watch;
+    struct limit *limit;
+    struct address_list trusted; /* front proxies whose X-Forwarded-For counts */
+    int64_t began_ms;            /* rl_boot_ms of the start */
     char listen_ip[32];
     int port;
     int threads; /* ordinary requests at once */
@@ -34,8 +39,11 @@ struct http {
 
     _Atomic int connections;       /* connections that hold a thread now */
     _Atomic bool draining;         /* http_stop was called */
-    _Atomic bool backup_busy;      /* one backup at a time */
+    _Atomic bool backup_busy;      /* one backup at a time, until its last byte is out */
     _Atomic(const char *) unready; /* static text, NULL = ready */
+    _Atomic int64_t answers[6];    /* since the start, by the first digit of the status */
+    _Atomic int64_t turned_away;   /* 503 because all threads were busy */
+    _Atomic int64_t limited;       /* 429 at the door */
     pthread_mutex_t lock;          /* guards: in_flight */
     pthread_cond_t idle;           /* in_flight became 0 */
     int in_flight;                 /* requests between begin_request and its return */
@@ -54,10 +62,11 @@ struct request {
     struct head_field fields[HEAD_FIELDS_MAX];
     size_t field_count;
     struct head_facts facts;
-    char id[65];    /* X-Request-Id */
-    char param[64]; /* the {…} segment of the path */
+    char id[65];             /* X-Request-Id */
+    char param[ROUTE_PARAM]; /* the {…} segment of the path */
     struct query query;
 
+    struct address client; /* who sent it, proxies set aside */
     enum credential credential;
     struct caller caller;
     int64_t session_expires_ms; /* with a cookie */
@@ -66,6 +75,7 @@ struct request {
     bool body_done;     /* nothing of the body is left on the connection */
     bool body_cut;      /* the watch closed the reading side */
 
+    int64_t retry_after_s; /* for a 429; 0 = the usual */
     struct rl_buf headers; /* extra lines of the answer's head */
     bool close;            /* the connection ends after this answer */
     bool answered;
@@ -136,6 +146,30 @@ enum rl_rc auth_check(struct request *r, enum route_auth auth, struct rl_err *er
 enum rl_rc auth_check_origin(const struct request *r, bool required, struct rl_err *err)
     RL_NODISCARD;
 
+/* ---- door.c: the limits, before any body is read ---- */
+/* Find out who the client is, and count the request of an address that is not loopback.
+ * errors: RL_RATE_LIMITED (as all here: the headers and retry_after_s are set). */
+enum rl_rc door_address(struct request *r, struct rl_err *err) RL_NODISCARD;
+/* Has this address failed to sign in too often just now? Counts nothing. */
+enum rl_rc door_may_sign_in(struct request *r, struct rl_err *err) RL_NODISCARD;
+/* A sign-in failed: count it, and return err's code, or RL_RATE_LIMITED from the last one on. */
+enum rl_rc door_sign_in_failed(struct request *r, struct rl_err *err) RL_NODISCARD;
+/* Count the request of the key that r->caller signed in with, a submit or anything else. */
+enum rl_rc door_key(struct request *r, bool submit, struct rl_err *err) RL_NODISCARD;
+
+/* ---- paging.c ---- */
+/* "QUEUED,FAILED" as a mask of states; RL_INVALID_FIELD naming status. */
+enum rl_rc statuses_parse(const char *text, unsigned *ret_mask, struct rl_err *err) RL_NODISCARD;
+/* The parameters of a list, and no others; `with_status` allows the filter, `ascending` is the
+ * order when none is asked for. */
+enum rl_rc page_parse(const struct query *query, bool with_status, bool ascending,
+                      struct page_query *ret_page, struct rl_err *err) RL_NODISCARD;
+#define LIST_ANSWER_BYTES (64u << 20) /* 200 of the largest tasks */
+
+/* ---- tasks.c ---- */
+/* The task as the answer; with an ETag for GET. */
+enum rl_rc reply_task(struct request *r, int status, const struct task *task, struct rl_err *err);
+
 /* ---- files.c ---- */
 /* Write bytes [from, from + len) of fd after reply_head. */
 void file_stream(struct request *r, int fd, int64_t from, int64_t len);
@@ -146,10 +180,22 @@ enum rl_rc http_task_list(struct request *r, struct rl_err *err);
 enum rl_rc http_task_get(struct request *r, struct rl_err *err);
 enum rl_rc http_task_events(struct request *r, struct rl_err *err);
 enum rl_rc http_task_cancel(struct request *r, struct rl_err *err);
+enum rl_rc http_task_link(struct request *r, struct rl_err *err);
 enum rl_rc http_task_video(struct request *r, struct rl_err *err); /* files.c */
 enum rl_rc http_task_poster(struct request *r, struct rl_err *err);
-enum rl_rc http_engines(struct request *r, struct rl_err *err); /* admin.c */
+enum rl_rc http_dead_list(struct request *r, struct rl_err *err); /* dead.c */
+enum rl_rc http_dead_replay(struct request *r, struct rl_err *err);
+enum rl_rc http_dead_replay_many(struct request *r, struct rl_err *err);
+enum rl_rc http_dead_dismiss(struct request *r, struct rl_err *err);
+enum rl_rc http_queue_list(struct request *r, struct rl_err *err); /* operate.c */
+enum rl_rc http_queue_pause(struct request *r, struct rl_err *err);
+enum rl_rc http_queue_resume(struct request *r, struct rl_err *err);
+enum rl_rc http_queue_drain(struct request *r, struct rl_err *err);
 enum rl_rc http_workers(struct request *r, struct rl_err *err);
+enum rl_rc http_repair(struct request *r, struct rl_err *err);
+enum rl_rc http_stats(struct request *r, struct rl_err *err);
+enum rl_rc http_metrics(struct request *r, struct rl_err *err); /* metrics.c */
+enum rl_rc http_engines(struct request *r, struct rl_err *err); /* admin.c */
 enum rl_rc http_key_list(struct request *r, struct rl_err *err);
 enum rl_rc http_key_add(struct request *r, struct rl_err *err);
 enum rl_rc http_key_revoke(struct request *r, struct rl_err *err);

@@ -7,10 +7,11 @@
 struct request;
 
 enum route_auth {
-    ROUTE_OPEN,  /* no credentials */
-    ROUTE_USER,  /* a key or a session */
-    ROUTE_OWNER, /* of an owner */
-    ROUTE_SIGNED /* a user, or the signature in the query */
+    ROUTE_OPEN,   /* no credentials */
+    ROUTE_USER,   /* a key or a session */
+    ROUTE_OWNER,  /* of an owner */
+    ROUTE_SIGNED, /* a user, or the signature in the query */
+    ROUTE_METRICS /* a user, unless http.metrics_open */
 };
 /* Answers the request; not RL_OK: `err` is what the router answers instead. */
 typedef enum rl_rc (*route_fn)(struct request *request, struct rl_err *err);
@@ -23,11 +24,12 @@ struct route {
     bool no_head;
 };
 
+#define ROUTE_PARAM 72 /* room for an id or a queue's name */
 struct route_match {
     const struct route *route; /* NULL: not found, or no such method */
     bool path_known;
-    char param[64]; /* text of the {…} segment, verbatim; "" if none */
-    char allow[64]; /* "GET, HEAD, POST, OPTIONS" when the path is known */
+    char param[ROUTE_PARAM]; /* text of the {…} segment, verbatim; "" if none */
+    char allow[64];          /* "GET, HEAD, POST, OPTIONS" when the path is known */
 };
 void router_find(const struct route *routes, size_t count, const char *method, const char *path,
                  struct route_match *ret_match);

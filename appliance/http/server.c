@@ -25,6 +25,9 @@ static enum rl_rc dispatch(struct request *r, struct rl_err *err)
     size_t count;
     const struct route *routes = http_routes(&count);
     struct route_match match;
+    enum rl_rc rc = door_address(r, err);
+    if (rc != RL_OK)
+        return rc;
     router_find(routes, count, r->method, r->path, &match);
     (void)rl_copy_str(r->param, sizeof(r->param), match.param); /* same size: fits */
     if (match.path_known && !match.route) {
@@ -35,10 +38,12 @@ static enum rl_rc dispatch(struct request *r, struct rl_err *err)
     }
     if (!match.route) {
         bool known = false;
-        enum rl_rc rc = http_asset(r, &known, err);
+        rc = http_asset(r, &known, err);
         return known ? rc : rl_fail(err, RL_NOT_FOUND, "nothing is served at this path");
     }
-    enum rl_rc rc = auth_check(r, match.route->auth, err);
+    rc = auth_check(r, match.route->auth, err);
+    if (rc == RL_OK)
+        rc = door_key(r, match.route->handler == http_task_submit, err);
     return rc == RL_OK ? match.route->handler(r, err) : rc;
 }
 
@@ -61,8 +66,10 @@ static enum rl_rc admit(struct request *r, int in_flight, struct rl_err *err)
         return RL_OK;
     if (atomic_load(&http->draining))
         return rl_fail(err, RL_UNAVAILABLE, "the server is stopping");
-    if (in_flight > http->threads || connections > http->workers - SPARE_WORKERS / 2)
+    if (in_flight > http->threads || connections > http->workers - SPARE_WORKERS / 2) {
+        atomic_fetch_add(&http->turned_away, 1);
         return rl_fail(err, RL_UNAVAILABLE, "all threads are busy");
+    }
     return RL_OK;
 }
 
@@ -74,6 +81,8 @@ static void answer(struct request *r, int in_flight)
         rc = admit(r, in_flight, &err);
     if (rc == RL_OK)
         rc = dispatch(r, &err);
+    if (rc == RL_UNAUTHORIZED)
+        rc = door_sign_in_failed(r, &err);
     if (rc != RL_OK) {
         err.code = rc;
         if (r->answered)
@@ -108,6 +117,8 @@ static int begin_request(struct mg_connection *conn)
     log_request(&r);
     int status = r.status;
     request_free(&r);
+    if (status >= 100 && status < 600)
+        atomic_fetch_add(&http->answers[status / 100], 1);
 
     (void)pthread_mutex_lock(&http->lock);
     if (--http->in_flight == 0)
@@ -244,6 +255,8 @@ static enum rl_rc start_civetweb(struct http *http, struct rl_err *err)
 static void http_free(struct http *http)
 {
     watch_stop(http->watch);
+    limit_free(http->limit);
+    address_list_free(&http->trusted);
     (void)pthread_mutex_destroy(&http->lock);
     (void)pthread_cond_destroy(&http->idle);
     free(http);
@@ -264,7 +277,14 @@ enum rl_rc http_start(struct tasks *tasks, struct pool *pool, struct outbox *out
         http->threads + (int)config_int(http->cfg, CFG_HTTP_STREAM_THREADS) + SPARE_WORKERS;
     (void)pthread_mutex_init(&http->lock, NULL); /* cannot fail with default attributes */
     (void)pthread_cond_init(&http->idle, NULL);
-    enum rl_rc rc = parse_listen(http, config_text(http->cfg, CFG_LISTEN), err);
+    http->began_ms = rl_boot_ms();
+    http->limit = limit_new();
+    enum rl_rc rc = http->limit ? RL_OK : rl_fail(err, RL_NO_MEMORY, "no memory for the limits");
+    if (rc == RL_OK)
+        rc = parse_listen(http, config_text(http->cfg, CFG_LISTEN), err);
+    if (rc == RL_OK)
+        rc = address_list_parse(config_text(http->cfg, CFG_TRUSTED_PROXIES),
+                                "limit.trusted_proxies", &http->trusted, err);
     if (rc == RL_OK)
         rc = watch_start(&http->watch, err);
     if (rc == RL_OK)

@@ -46,6 +46,8 @@ enum rl_rc http_session_create(struct request *r, struct rl_err *err)
     struct caller caller;
     enum rl_rc rc = auth_check_origin(r, false, err);
     if (rc == RL_OK)
+        rc = door_may_sign_in(r, err);
+    if (rc == RL_OK)
         rc = body_object(r, names, &root, err);
     if (rc != RL_OK)
         return rc;
@@ -113,13 +115,17 @@ enum rl_rc http_sign_in(struct request *r, struct rl_err *err)
     const char *token = query_get(&r->query, "token");
     struct caller caller;
     int64_t expires_ms;
-    if (!token ||
-        key_token_check(r->http->tasks, "link", token, &caller, &expires_ms, err) != RL_OK)
+    enum rl_rc rc = token
+                        ? key_token_check(r->http->tasks, "link", token, &caller, &expires_ms, err)
+                        : rl_fail(err, RL_UNAUTHORIZED, "no token");
+    if (rc == RL_UNAUTHORIZED && door_sign_in_failed(r, err) == RL_RATE_LIMITED)
+        return RL_RATE_LIMITED;
+    if (rc != RL_OK)
         return reply_send(r, &(struct reply){.status = 401,
                                              .type = "text/plain; charset=utf-8",
                                              .bytes = refused,
                                              .len = sizeof(refused) - 1});
-    enum rl_rc rc = set_cookie(r, caller.key_id, &expires_ms, err);
+    rc = set_cookie(r, caller.key_id, &expires_ms, err);
     if (rc != RL_OK)
         return rc;
     reply_header(r, "Location", "/");

@@ -1,83 +1,23 @@
-/* Routes of tasks: submit, list, get, history, cancel. The rules are task/'s; here are only words
- * and statuses. Runs on the worker of the connection; owns nothing beyond the request. */
+/* Routes of tasks: submit, list, get, history, cancel, links. The rules are task/'s; here are only
+ * words and statuses. Runs on the worker of the connection; owns nothing beyond the request. */
 #include "http/request.h"
 
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/crypto.h"
 
-#define TASK_ANSWER_BYTES (1u << 20)  /* a prompt, its negative and metadata, escaped */
-#define LIST_ANSWER_BYTES (64u << 20) /* 200 of the largest tasks */
-#define LIMIT_DEFAULT     50
-#define LIMIT_MAX         200
+#define TASK_ANSWER_BYTES (1u << 20) /* a prompt, its negative and metadata, escaped */
+#define EXPLAIN_BYTES     4096
+#define LINK_LEAST_S      60
+#define LINK_MOST_S       31536000
 
 /* ---- lists ---- */
-
-static enum rl_rc parse_statuses(const char *text, unsigned *ret_mask, struct rl_err *err)
-{
-    unsigned mask = 0;
-    for (const char *p = text;; p++) {
-        char name[16];
-        size_t len = strcspn(p, ",");
-        enum task_status status;
-        if (len == 0 || len >= sizeof(name))
-            return rl_fail_field(err, RL_INVALID_FIELD, "status",
-                                 "a list of state names, as QUEUED,FAILED");
-        memcpy(name, p, len);
-        name[len] = '\0';
-        if (!task_status_parse(name, &status))
-            return rl_fail_field(err, RL_INVALID_FIELD, "status", "no such state: %s", name);
-        mask |= 1u << status;
-        p += len;
-        if (!*p)
-            break;
-    }
-    *ret_mask = mask;
-    return RL_OK;
-}
-
-/* The parameters of a list; `with_status` allows the filter. */
-static enum rl_rc parse_page(const struct query *query, bool with_status, bool ascending,
-                             struct page_query *ret_page, struct rl_err *err)
-{
-    static const char *const names[] = {"limit", "after", "order", "status", NULL};
-    static const char *const names_plain[] = {"limit", "after", "order", NULL};
-    struct page_query page = {.limit = LIMIT_DEFAULT, .ascending = ascending};
-    enum rl_rc rc = query_only(query, with_status ? names : names_plain, err);
-    if (rc != RL_OK)
-        return rc;
-    const char *text = query_get(query, "limit");
-    int64_t number;
-    if (text) {
-        if (!task_id_parse(text, strlen(text), &number) || number > LIMIT_MAX)
-            return rl_fail_field(err, RL_INVALID_FIELD, "limit", "must be a number from 1 to %d",
-                                 LIMIT_MAX);
-        page.limit = (int)number;
-    }
-    text = query_get(query, "after");
-    if (text && strcmp(text, "0") != 0 && !task_id_parse(text, strlen(text), &page.after))
-        return rl_fail_field(err, RL_INVALID_FIELD, "after",
-                             "must be the `next` of the page before");
-    text = query_get(query, "order");
-    if (text) {
-        page.ascending = !strcmp(text, "asc");
-        if (!page.ascending && strcmp(text, "desc") != 0)
-            return rl_fail_field(err, RL_INVALID_FIELD, "order", "must be asc or desc");
-    }
-    text = query_get(query, "status");
-    if (text) {
-        rc = parse_statuses(text, &page.statuses, err);
-        if (rc != RL_OK)
-            return rc;
-    }
-    *ret_page = page;
-    return RL_OK;
-}
 
 enum rl_rc http_task_list(struct request *r, struct rl_err *err)
 {
     struct page_query page;
-    enum rl_rc rc = parse_page(&r->query, true, false, &page, err);
+    enum rl_rc rc = page_parse(&r->query, true, false, &page, err);
     if (rc != RL_OK)
         return rc;
     AUTO_BUF struct rl_buf out;
@@ -92,7 +32,7 @@ enum rl_rc http_task_events(struct request *r, struct rl_err *err)
     struct page_query page;
     enum rl_rc rc = request_id_param(r, "task", &id, err);
     if (rc == RL_OK) /* a history is read from its beginning */
-        rc = parse_page(&r->query, false, true, &page, err);
+        rc = page_parse(&r->query, false, true, &page, err);
     if (rc != RL_OK)
         return rc;
     AUTO_BUF struct rl_buf out;
@@ -103,37 +43,68 @@ enum rl_rc http_task_events(struct request *r, struct rl_err *err)
 
 /* ---- one task ---- */
 
-static enum rl_rc reply_task(struct request *r, int status, const struct task *task,
-                             struct rl_err *err)
+/* The ETag of a body; true: the client has it, and 304 was answered. */
+static bool not_modified(struct request *r, const struct rl_buf *out)
+{
+    uint8_t hash[RL_HASH_BYTES];
+    char hex[33], etag[40];
+    if (out->failed || !out->data)
+        return false;
+    rl_hash(out->data, out->len, hash);
+    rl_hex(hash, 16, hex);
+    int n = snprintf(etag, sizeof(etag), "\"%s\"", hex);
+    if (n < 0 || (size_t)n >= sizeof(etag))
+        return false;
+    reply_header(r, "ETag", "%s", etag);
+    if (!etag_listed(request_header(r, "If-None-Match"), etag))
+        return false;
+    (void)reply_empty(r, 304); /* always RL_OK */
+    return true;
+}
+
+/* `explain`: one member more, NULL = none. */
+static enum rl_rc reply_task_with(struct request *r, int status, const struct task *task,
+                                  const char *explain, struct rl_err *err)
 {
     AUTO_BUF struct rl_buf out;
     struct rl_jw w;
     rl_buf_init(&out, TASK_ANSWER_BYTES);
     rl_jw_init(&w, &out, false);
     task_json(r->http->tasks, task, &w, NULL);
-    if (!strcmp(r->method, "GET") || r->head) {
-        uint8_t hash[RL_HASH_BYTES];
-        char hex[33], etag[40];
-        rl_hash(out.data ? out.data : "", out.len, hash);
-        rl_hex(hash, 16, hex);
-        int n = snprintf(etag, sizeof(etag), "\"%s\"", hex);
-        if (n > 0 && (size_t)n < sizeof(etag) && !out.failed) {
-            reply_header(r, "ETag", "%s", etag);
-            if (etag_listed(request_header(r, "If-None-Match"), etag))
-                return reply_empty(r, 304);
-        }
+    if (explain && out.len > 0 && !out.failed) {
+        out.len--; /* the object is opened again: its last byte was the brace */
+        rl_jw_str(&w, "explain", explain);
+        rl_jw_end_object(&w);
     }
+    if ((!strcmp(r->method, "GET") || r->head) && not_modified(r, &out))
+        return RL_OK;
     return reply_json(r, status, &out, err);
+}
+
+enum rl_rc reply_task(struct request *r, int status, const struct task *task, struct rl_err *err)
+{
+    return reply_task_with(r, status, task, NULL, err);
 }
 
 enum rl_rc http_task_get(struct request *r, struct rl_err *err)
 {
     int64_t id;
     AUTO_TASK struct task *task = NULL;
+    AUTO_BUF struct rl_buf explain;
+    rl_buf_init(&explain, EXPLAIN_BYTES);
+    const char *wanted = query_get(&r->query, "explain");
     enum rl_rc rc = request_id_param(r, "task", &id, err);
+    if (rc == RL_OK && wanted && strcmp(wanted, "1") != 0)
+        rc = rl_fail_field(err, RL_INVALID_FIELD, "explain", "must be 1");
     if (rc == RL_OK)
         rc = task_get(r->http->tasks, &r->caller, id, &task, err);
-    return rc == RL_OK ? reply_task(r, 200, task, err) : rc;
+    if (rc == RL_OK && wanted)
+        rc = task_explain(r->http->tasks, task, &explain, err);
+    if (rc != RL_OK)
+        return rc;
+    while (explain.len > 0 && explain.data[explain.len - 1] == ' ')
+        explain.data[--explain.len] = '\0';
+    return reply_task_with(r, 200, task, explain.data, err);
 }
 
 enum rl_rc http_task_submit(struct request *r, struct rl_err *err)
@@ -202,4 +173,44 @@ enum rl_rc http_task_cancel(struct request *r, struct rl_err *err)
         return rc;
     bool canceled = !strcmp(task->status, task_status_name(TASK_CANCELED));
     return reply_task(r, canceled ? 200 : 202, task, err);
+}
+
+/* ---- a link to the video, for somebody without a key ---- */
+
+enum rl_rc http_task_link(struct request *r, struct rl_err *err)
+{
+    static const char *const names[] = {"expires_s", NULL};
+    int64_t id, life_s = 0;
+    char path[4096];
+    AUTO_TASK struct task *task = NULL;
+    AUTO_JSON struct rl_json *root = NULL;
+    enum rl_rc rc = request_id_param(r, "task", &id, err);
+    if (rc == RL_OK)
+        rc = body_object(r, names, &root, err);
+    if (rc == RL_OK && !rl_json_get(root, "expires_s"))
+        rc = rl_fail_field(err, RL_INVALID_FIELD, "expires_s", "is missing");
+    if (rc == RL_OK)
+        rc = rl_json_int(rl_json_get(root, "expires_s"), "expires_s", LINK_LEAST_S, LINK_MOST_S,
+                         &life_s, err);
+    if (rc == RL_OK)
+        rc = task_get(r->http->tasks, &r->caller, id, &task, err);
+    if (rc == RL_OK) /* a link names one attempt's file: there must be one */
+        rc = task_video_path(r->http->tasks, task, false, path, sizeof(path), err);
+    if (rc != RL_OK)
+        return rc;
+    int64_t expires_s = rl_wall_ms() / 1000 + life_s;
+    AUTO_BUF struct rl_buf out, url;
+    struct rl_jw w;
+    rl_buf_init(&out, 4096);
+    rl_buf_init(&url, 2048);
+    task_download_url(r->http->tasks, task, expires_s, &url);
+    rc = rl_buf_ok(&url, err);
+    if (rc != RL_OK)
+        return rc;
+    rl_jw_init(&w, &out, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_str(&w, "url", url.data);
+    rl_jw_time(&w, "expires_at", expires_s * 1000);
+    rl_jw_end_object(&w);
+    return reply_json(r, 200, &out, err);
 }

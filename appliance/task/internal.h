@@ -174,8 +174,9 @@ char *task_callback_body(struct tasks *tasks, const struct task *task, const cha
 void task_event_json(struct rl_jw *w, int64_t seq, int64_t task_id, int64_t timestamp,
                      const char *from, const char *to, int64_t attempt, const char *worker_id,
                      const char *reason);
-/* base64url signature of the task's file of this attempt into sig[48]. */
-void task_download_signature(struct tasks *tasks, const struct task *task, char *sig);
+/* base64url signature of the task's file of this attempt into sig[48]; expires_s 0 = never. */
+void task_download_signature(struct tasks *tasks, const struct task *task, int64_t expires_s,
+                             char *sig);
 
 /* submit.c: CREATED → QUEUED, or at once to the kept result of a soft-cancelled twin. */
 enum rl_rc task_enqueue(struct tasks *tasks, struct store_conn *conn, struct task *task,

@@ -228,22 +228,38 @@ void task_event_json(struct rl_jw *w, int64_t seq, int64_t task_id, int64_t time
     rl_jw_end_object(w);
 }
 
-void task_download_signature(struct tasks *tasks, const struct task *task, char *sig)
+void task_download_signature(struct tasks *tasks, const struct task *task, int64_t expires_s,
+                             char *sig)
 {
-    char text[64];
+    char text[96], until[24] = "";
     uint8_t mac[RL_SHA256_BYTES];
-    (void)snprintf(text, sizeof text, "video.%lld.%lld", (long long)task->task_id,
-                   (long long)task->attempt);
+    if (expires_s)
+        (void)snprintf(until, sizeof until, ".%lld", (long long)expires_s);
+    (void)snprintf(text, sizeof text, "video.%lld.%lld%s", (long long)task->task_id,
+                   (long long)task->attempt, until);
     struct rl_bytes part = {text, strlen(text)};
     rl_hmac_sha256(tasks->link_secret, sizeof tasks->link_secret, &part, 1, mac);
     rl_base64(mac, sizeof mac, true, sig);
 }
 
-bool task_download_signed(struct tasks *tasks, const struct task *task, const char *sig)
+void task_download_url(struct tasks *tasks, const struct task *task, int64_t expires_s,
+                       struct rl_buf *out)
+{
+    char url[1200], sig[48];
+    result_url(tasks, task, url, sizeof url);
+    task_download_signature(tasks, task, expires_s, sig);
+    rl_buf_fmt(out, "%s?sig=%s", url, sig);
+    if (expires_s)
+        rl_buf_fmt(out, "&exp=%lld", (long long)expires_s);
+}
+
+bool task_download_signed(struct tasks *tasks, const struct task *task, int64_t expires_s,
+                          const char *sig)
 {
     char want[48];
-    task_download_signature(tasks, task, want);
-    return strlen(sig) == strlen(want) && rl_equal(sig, want, strlen(want));
+    task_download_signature(tasks, task, expires_s, want);
+    bool right = strlen(sig) == strlen(want) && rl_equal(sig, want, strlen(want));
+    return right && (expires_s == 0 || rl_wall_ms() / 1000 < expires_s);
 }
 
 char *task_callback_body(struct tasks *tasks, const struct task *task, const char *type,
@@ -264,7 +280,7 @@ char *task_callback_body(struct tasks *tasks, const struct task *task, const cha
     rl_jw_str(&w, "status", task->status);
     result_url(tasks, task, url, sizeof url);
     rl_jw_str(&w, "result_url", done ? url : NULL);
-    task_download_signature(tasks, task, sig);
+    task_download_signature(tasks, task, 0, sig);
     size_t len = strlen(url);
     (void)snprintf(url + len, sizeof url - len, "?sig=%s", sig);
     rl_jw_str(&w, "download_url", done ? url : NULL);

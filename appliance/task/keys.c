@@ -81,14 +81,29 @@ static enum rl_rc find_key(struct store_conn *conn, void *arg, struct rl_err *er
     return RL_OK;
 }
 
+/* false: not the shape of a key */
+static bool hash_key(const char *key, uint8_t *hash)
+{
+    size_t len = strlen(key);
+    if (len >= KEY_TEXT || strncmp(key, KEY_PREFIX, strlen(KEY_PREFIX)) != 0)
+        return false;
+    rl_hash(key, len, hash);
+    return true;
+}
+
+bool key_known(struct tasks *tasks, const char *key, struct caller *ret_caller)
+{
+    uint8_t hash[RL_HASH_BYTES];
+    uint64_t generation;
+    return hash_key(key, hash) && known_find(tasks, hash, ret_caller, &generation);
+}
+
 enum rl_rc key_authenticate(struct tasks *tasks, const char *key, struct caller *ret_caller,
                             struct rl_err *err)
 {
     uint8_t hash[RL_HASH_BYTES];
-    size_t len = strlen(key);
-    if (len >= KEY_TEXT || strncmp(key, KEY_PREFIX, strlen(KEY_PREFIX)) != 0)
+    if (!hash_key(key, hash))
         return rl_fail(err, RL_UNAUTHORIZED, "this is no reeld key");
-    rl_hash(key, len, hash);
     uint64_t generation;
     if (known_find(tasks, hash, ret_caller, &generation))
         return RL_OK;

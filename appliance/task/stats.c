@@ -134,15 +134,23 @@ enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *
                    task_status_name((enum task_status)s),
                    (long long)atomic_load(&tasks->entered[s]));
     write_stays(tasks, out);
-    rl_buf_fmt(out, "# TYPE reeld_tasks_waiting gauge\nreeld_tasks_waiting %lld\n",
+    rl_buf_fmt(out,
+               "# HELP reeld_tasks_waiting CREATED and QUEUED tasks.\n# TYPE reeld_tasks_waiting "
+               "gauge\nreeld_tasks_waiting %lld\n",
                (long long)atomic_load(&tasks->waiting));
-    rl_buf_fmt(out, "# TYPE reeld_runs_active gauge\nreeld_runs_active %lld\n",
+    rl_buf_fmt(out,
+               "# HELP reeld_runs_active Runs under way.\n# TYPE reeld_runs_active "
+               "gauge\nreeld_runs_active %lld\n",
                (long long)runs_active(tasks));
-    rl_buf_fmt(out, "# TYPE reeld_workers gauge\nreeld_workers %lld\n", (long long)tasks->slots);
+    rl_buf_fmt(out,
+               "# HELP reeld_workers Runs that can go at once.\n# TYPE reeld_workers "
+               "gauge\nreeld_workers %lld\n",
+               (long long)tasks->slots);
     rl_buf_fmt(out,
                "# HELP reeld_task_cache_hits_total Task reads answered from memory.\n# TYPE "
                "reeld_task_cache_hits_total counter\n"
-               "reeld_task_cache_hits_total %lld\n# TYPE reeld_task_cache_misses_total "
+               "reeld_task_cache_hits_total %lld\n# HELP reeld_task_cache_misses_total Task reads "
+               "that asked the database.\n# TYPE reeld_task_cache_misses_total "
                "counter\nreeld_task_cache_misses_total %lld\n",
                (long long)atomic_load(&tasks->cache_hits),
                (long long)atomic_load(&tasks->cache_misses));

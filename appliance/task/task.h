@@ -96,8 +96,12 @@ enum rl_rc dead_list(struct tasks *tasks, const struct caller *caller,
 /* Path of the result (poster: its JPEG) into path[size]; RL_VIDEO_NOT_READY when there is none. */
 enum rl_rc task_video_path(struct tasks *tasks, const struct task *task, bool poster, char *path,
                            size_t size, struct rl_err *err) RL_NODISCARD;
-/* Is `sig` the signature of this task's download_url? (constant time) */
-bool task_download_signed(struct tasks *tasks, const struct task *task, const char *sig);
+/* Append the signed address of the task's video. expires_s: unix time, 0 = as long as the file. */
+void task_download_url(struct tasks *tasks, const struct task *task, int64_t expires_s,
+                       struct rl_buf *out);
+/* Is `sig` the signature of that address (constant time), and is it not over? */
+bool task_download_signed(struct tasks *tasks, const struct task *task, int64_t expires_s,
+                          const char *sig);
 
 /* ---- JSON (json.c) ---- */
 /* The task object, with live progress. */
@@ -153,6 +157,8 @@ void runs_json(struct tasks *tasks, const char *worker_id, struct rl_jw *w);
 /* RL_UNAUTHORIZED when the key is unknown or revoked. Answers from memory after the first use. */
 enum rl_rc key_authenticate(struct tasks *tasks, const char *key, struct caller *ret_caller,
                             struct rl_err *err) RL_NODISCARD;
+/* The same from memory alone: false for a key that was not used lately. */
+bool key_known(struct tasks *tasks, const char *key, struct caller *ret_caller);
 /* user: 1..63 of [A-Za-z0-9._@-]. ret_key[64]: the new key, shown once. */
 enum rl_rc key_add(struct tasks *tasks, const char *user, const char *label, bool owner,
                    char *ret_key, int64_t *ret_key_id, struct rl_err *err) RL_NODISCARD;

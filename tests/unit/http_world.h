@@ -54,29 +54,43 @@ static inline void set(struct server *s, const char *name, const char *value)
         fail_msg("%s: %s", name, err.reason);
 }
 
-/* deadline_ms of a body, timeout_ms of silence. */
-static inline int server_start_with(void **state, const char *deadline_ms, const char *timeout_ms)
+/* settings: name, value, …, NULL; over what the tests share. */
+static inline int server_start_set(void **state, const char *const *settings)
 {
+    static const char *const shared[] = {"listen",
+                                         "127.0.0.1:0",
+                                         "http.threads",
+                                         "12",
+                                         "http.stream_threads",
+                                         "4",
+                                         "http.body_deadline_ms",
+                                         "700",
+                                         "http.request_timeout_ms",
+                                         "2000",
+                                         "http.body_limit",
+                                         "8192",
+                                         "limit.pending_tasks",
+                                         "0",
+                                         "store.ballast_bytes",
+                                         "0",
+                                         "store.min_free_bytes",
+                                         "0",
+                                         "engine.plugin_dir",
+                                         "",
+                                         NULL};
     struct server *s = calloc(1, sizeof(*s));
     struct rl_err err = {0};
     bool first;
     int64_t id;
-    char listen[] = "127.0.0.1:0";
     strcpy(s->dir, "/tmp/reeld-http-XXXXXX");
     assert_non_null(mkdtemp(s->dir));
     assert_int_equal(rl_crypto_init(&err), RL_OK);
     s->cfg = config_new();
     set(s, "state_dir", s->dir);
-    set(s, "listen", listen);
-    set(s, "http.threads", "12");
-    set(s, "http.stream_threads", "4");
-    set(s, "http.body_deadline_ms", deadline_ms);
-    set(s, "http.request_timeout_ms", timeout_ms);
-    set(s, "http.body_limit", "8192");
-    set(s, "limit.pending_tasks", "0");
-    set(s, "store.ballast_bytes", "0");
-    set(s, "store.min_free_bytes", "0");
-    set(s, "engine.plugin_dir", "");
+    for (const char *const *p = shared; *p; p += 2)
+        set(s, p[0], p[1]);
+    for (const char *const *p = settings; *p; p += 2)
+        set(s, p[0], p[1]);
     enum rl_rc rc = store_open(s->cfg, fatal, s, &s->store, &err);
     if (rc == RL_OK)
         rc = engines_open(s->cfg, &s->engines, &err);
@@ -98,13 +112,16 @@ static inline int server_start_with(void **state, const char *deadline_ms, const
 
 static inline int server_start(void **state)
 {
-    return server_start_with(state, "700", "2000");
+    static const char *const none[] = {NULL};
+    return server_start_set(state, none);
 }
 
 /* For tests that hold requests half sent, on however slow a machine. */
 static inline int server_start_patient(void **state)
 {
-    return server_start_with(state, "60000", "30000");
+    static const char *const patient[] = {"http.body_deadline_ms", "60000",
+                                          "http.request_timeout_ms", "30000", NULL};
+    return server_start_set(state, patient);
 }
 
 static inline int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -172,6 +189,66 @@ static inline void submit(struct server *s, const char *extra, char *path, size_
     assert_non_null(answer_header(&a, "Location"));
     assert_true(snprintf(path, size, "%s", answer_header(&a, "Location")) < (int)size);
     answer_free(&a);
+}
+
+static const char video_bytes[] = "0123456789abcdefghijklmnopqrstuvwxyz";
+
+static inline int64_t path_id(const char *path)
+{
+    return strtoll(path + strlen("/api/v1/tasks/"), NULL, 10);
+}
+
+static inline struct run *claim(struct server *s)
+{
+    struct engine_device device = {.id = "cpu0", .name = "test", .backend = "cpu"};
+    struct run *run = NULL;
+    struct rl_err err;
+    if (run_claim(s->tasks, &device, &run, &err) != RL_OK || !run)
+        fail_msg("claim: %s", err.reason);
+    return run;
+}
+
+/* Submit, and play the pool: claim, write the files, succeed. */
+static inline void make_video(struct server *s, char *path, size_t size)
+{
+    struct run_result result = {
+        .bytes = sizeof(video_bytes) - 1, .width = 64, .height = 64, .frames = 1, .fps = 1};
+    char part[512], final[512], poster_part[512], poster[512];
+    uint8_t sha[RL_SHA256_BYTES];
+    struct run *run = NULL;
+    struct rl_err err;
+    do { /* whatever other tests left waiting is claimed first */
+        if (!run)
+            submit(s, JSON_TYPE, path, size);
+        run_free(run);
+        run = claim(s);
+        run_paths(run, part, final, poster_part, poster, sizeof(part));
+        assert_int_equal(
+            rl_fs_write_durable(final, video_bytes, sizeof(video_bytes) - 1, 0600, &err), RL_OK);
+        assert_int_equal(rl_fs_write_durable(poster, "jpeg", 4, 0600, &err), RL_OK);
+        rl_sha256(video_bytes, sizeof(video_bytes) - 1, sha);
+        rl_hex(sha, sizeof(sha), result.sha256);
+        result.file = strrchr(final, '/') + 1;
+        if (run_succeed(run, &result, &err) != RL_OK)
+            fail_msg("succeed: %s", err.reason);
+    } while (run_task(run)->task_id != path_id(path));
+    run_free(run);
+}
+
+/* Submit, and play the pool: claim until this task has failed for good. */
+static inline void make_failed(struct server *s, char *path, size_t size)
+{
+    const struct rl_err why = {.code = RL_ENGINE_ERROR, .reason = "told to fail"};
+    struct rl_err err;
+    bool mine;
+    submit(s, JSON_TYPE, path, size);
+    do { /* whatever other tests left waiting is claimed first */
+        struct run *run = claim(s);
+        mine = run_task(run)->task_id == path_id(path);
+        if (run_fail(run, &why, &err) != RL_OK)
+            fail_msg("fail: %s", err.reason);
+        run_free(run);
+    } while (!mine);
 }
 
 #endif

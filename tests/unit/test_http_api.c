@@ -170,38 +170,6 @@ static void test_task_cancel_words(void **state)
 
 /* ---- results ---- */
 
-static const char video_bytes[] = "0123456789abcdefghijklmnopqrstuvwxyz";
-
-/* Submit, and play the pool: claim, write the files, succeed. */
-static void make_video(struct server *s, char *path, size_t size)
-{
-    struct engine_device device = {.id = "cpu0", .name = "test", .backend = "cpu"};
-    struct run_result result = {
-        .bytes = sizeof(video_bytes) - 1, .width = 64, .height = 64, .frames = 1, .fps = 1};
-    char part[512], final[512], poster_part[512], poster[512];
-    uint8_t sha[RL_SHA256_BYTES];
-    struct run *run = NULL;
-    struct rl_err err;
-    do { /* whatever other tests left waiting is claimed first */
-        if (!run)
-            submit(s, JSON_TYPE, path, size);
-        run_free(run);
-        run = NULL;
-        if (run_claim(s->tasks, &device, &run, &err) != RL_OK || !run)
-            fail_msg("claim: %s", err.reason);
-        run_paths(run, part, final, poster_part, poster, sizeof(part));
-        assert_int_equal(
-            rl_fs_write_durable(final, video_bytes, sizeof(video_bytes) - 1, 0600, &err), RL_OK);
-        assert_int_equal(rl_fs_write_durable(poster, "jpeg", 4, 0600, &err), RL_OK);
-        rl_sha256(video_bytes, sizeof(video_bytes) - 1, sha);
-        rl_hex(sha, sizeof(sha), result.sha256);
-        result.file = strrchr(final, '/') + 1;
-        if (run_succeed(run, &result, &err) != RL_OK)
-            fail_msg("succeed: %s", err.reason);
-    } while (run_task(run)->task_id != strtoll(path + strlen("/api/v1/tasks/"), NULL, 10));
-    run_free(run);
-}
-
 static void test_video_ranges(void **state)
 {
     struct server *s = *state;
@@ -249,8 +217,8 @@ static void test_video_ranges(void **state)
     struct rl_err err;
     const struct caller boss = {.owner = true};
     char sig[64];
-    assert_int_equal(task_get(s->tasks, &boss, strtoll(path + 14, NULL, 10), &task, &err), RL_OK);
-    task_download_signature(s->tasks, task, sig);
+    assert_int_equal(task_get(s->tasks, &boss, path_id(path), &task, &err), RL_OK);
+    task_download_signature(s->tasks, task, 0, sig);
     snprintf(video, sizeof(video), "%s/video?sig=%s", path, sig);
     expect(call_as(s, NULL, "GET", video, NULL, NULL), 200, video_bytes);
     snprintf(video, sizeof(video), "%s/events?sig=%s", path, sig);

@@ -1,0 +1,200 @@
+/* /metrics: the figures of every part as Prometheus text (exposition format 0.0.4). Runs on the
+ * worker. Invariants: HELP and TYPE stand before the samples of a family and a series appears once;
+ * a part whose figures cannot be had is left out and counted, the others still show; every read is
+ * bounded. */
+#include "http/request.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/fs.h"
+#include "config/config.h"
+#include "outbox/outbox.h"
+#include "pool/pool.h"
+#include "http/http.h"
+#include "store/store.h"
+
+#define METRICS_BYTES (1u << 20)
+#define WORKERS_MAX   256
+
+static void family(struct rl_buf *out, const char *name, const char *type, const char *help)
+{
+    rl_buf_fmt(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void whole(struct rl_buf *out, const char *name, const char *type, const char *help,
+                  int64_t value)
+{
+    family(out, name, type, help);
+    rl_buf_fmt(out, "%s %lld\n", name, (long long)value);
+}
+
+static void seconds(struct rl_buf *out, const char *name, const char *type, const char *help,
+                    int64_t us)
+{
+    family(out, name, type, help);
+    rl_buf_fmt(out, "%s %lld.%06lld\n", name, (long long)(us / 1000000), (long long)(us % 1000000));
+}
+
+/* The text of a label, between quotes. */
+static void label(struct rl_buf *out, const char *text)
+{
+    rl_buf_str(out, "\"");
+    for (const char *p = text; *p; p++) {
+        if (*p == '\n')
+            rl_buf_str(out, "\\n");
+        else if (*p == '"' || *p == '\\')
+            rl_buf_fmt(out, "\\%c", *p);
+        else
+            rl_buf_append(out, p, 1);
+    }
+    rl_buf_str(out, "\"");
+}
+
+static void write_store(struct http *http, struct rl_buf *out)
+{
+    struct store_stats stats = {0};
+    store_stats(tasks_store(http->tasks), &stats);
+    whole(out, "reeld_store_writes_total", "counter", "Writes that were committed.", stats.ops);
+    whole(out, "reeld_store_commits_total", "counter",
+          "Groups they went in: writes / commits is the batch size.", stats.commits);
+    seconds(out, "reeld_store_commit_seconds_total", "counter",
+            "Time in COMMIT, which is the fsync of the log.", stats.commit_us_total);
+    seconds(out, "reeld_store_commit_seconds_max", "gauge", "The slowest of them.",
+            stats.commit_us_max);
+    whole(out, "reeld_store_queue", "gauge", "Writes waiting for the writer.", stats.queue);
+    seconds(out, "reeld_store_stalled_seconds", "gauge", "Age of the group under way.",
+            stats.stalled_ms * 1000);
+    whole(out, "reeld_store_wal_bytes", "gauge", "Size of the write-ahead log.", stats.wal_bytes);
+    whole(out, "reeld_store_disk_full", "gauge", "1 while new work is refused for the disk.",
+          stats.disk_full);
+}
+
+static void write_http(struct http *http, struct rl_buf *out)
+{
+    (void)pthread_mutex_lock(&http->lock);
+    int in_flight = http->in_flight;
+    (void)pthread_mutex_unlock(&http->lock);
+    whole(out, "reeld_http_in_flight", "gauge", "Requests being answered, this one included.",
+          in_flight);
+    whole(out, "reeld_http_connections", "gauge", "Connections that hold a thread.",
+          atomic_load(&http->connections));
+    whole(out, "reeld_http_threads", "gauge", "Requests that can go at once.", http->threads);
+    family(out, "reeld_http_answers_total", "counter", "Answers by class of status.");
+    for (int i = 2; i < 6; i++)
+        rl_buf_fmt(out, "reeld_http_answers_total{class=\"%dxx\"} %lld\n", i,
+                   (long long)atomic_load(&http->answers[i]));
+    family(out, "reeld_http_refused_total", "counter",
+           "Requests turned away at the door: 503 with all threads busy, 429 over a rate.");
+    rl_buf_fmt(out, "reeld_http_refused_total{reason=\"busy\"} %lld\n",
+               (long long)atomic_load(&http->turned_away));
+    rl_buf_fmt(out, "reeld_http_refused_total{reason=\"rate\"} %lld\n",
+               (long long)atomic_load(&http->limited));
+}
+
+/* false: the workers are not known. */
+static bool write_pool(struct http *http, struct rl_buf *out)
+{
+    if (!http->pool)
+        return true;
+    AUTO_FREE struct pool_worker_info *workers = calloc(WORKERS_MAX, sizeof(*workers));
+    if (!workers)
+        return false;
+    size_t count = pool_workers(http->pool, workers, WORKERS_MAX);
+    family(out, "reeld_worker_alive", "gauge", "1 for each pool thread that lives.");
+    for (size_t i = 0; i < count; i++) {
+        rl_buf_str(out, "reeld_worker_alive{worker_id=");
+        label(out, workers[i].worker_id);
+        rl_buf_str(out, ",device=");
+        label(out, workers[i].device);
+        rl_buf_fmt(out, "} %d\n", workers[i].alive);
+    }
+    family(out, "reeld_worker_busy", "gauge", "1 while the worker runs a task.");
+    for (size_t i = 0; i < count; i++) {
+        rl_buf_str(out, "reeld_worker_busy{worker_id=");
+        label(out, workers[i].worker_id);
+        rl_buf_fmt(out, "} %d\n", workers[i].task_id != 0);
+    }
+    return true;
+}
+
+static bool write_outbox(struct http *http, struct rl_buf *out)
+{
+    struct outbox_stats stats;
+    struct rl_err err; /* counted by the caller */
+    if (!http->outbox)
+        return true;
+    if (outbox_stats(http->outbox, &stats, &err) != RL_OK)
+        return false;
+    whole(out, "reeld_outbox_pending", "gauge", "Callback duties not done, counted to 100000.",
+          stats.pending);
+    whole(out, "reeld_outbox_in_flight", "gauge", "Callbacks under way.", stats.in_flight);
+    seconds(out, "reeld_outbox_stalled_seconds", "gauge",
+            "Since the callback thread last went round.", stats.stalled_ms * 1000);
+    return true;
+}
+
+static bool write_disk(struct http *http, struct rl_buf *out)
+{
+    int64_t free_bytes;
+    struct rl_err err; /* counted by the caller */
+    if (rl_fs_free_bytes(config_text(http->cfg, CFG_STATE_DIR), &free_bytes, &err) != RL_OK)
+        return false;
+    whole(out, "reeld_disk_free_bytes", "gauge", "Free space for the state folder.", free_bytes);
+    return true;
+}
+
+static bool write_tasks(struct http *http, struct rl_buf *out)
+{
+    AUTO_BUF struct rl_buf text;
+    struct rl_err err; /* counted by the caller */
+    rl_buf_init(&text, METRICS_BYTES);
+    if (task_metrics(http->tasks, &text, &err) != RL_OK)
+        return false;
+    rl_buf_append(out, text.data, text.len);
+    return true;
+}
+
+static void write_process(struct http *http, struct rl_buf *out)
+{
+    family(out, "reeld_build_info", "gauge", "1, with the versions as labels.");
+    rl_buf_str(out, "reeld_build_info{version=");
+    label(out, REELD_VERSION);
+    rl_buf_str(out, ",sqlite=");
+    label(out, store_version());
+    rl_buf_str(out, ",civetweb=");
+    label(out, http_version());
+    rl_buf_str(out, "} 1\n");
+    seconds(out, "reeld_uptime_seconds", "gauge", "Since the HTTP server started.",
+            (rl_boot_ms() - http->began_ms) * 1000);
+    seconds(out, "reeld_clock_seconds", "gauge",
+            "The wall clock as the program sees it, unix time.", rl_wall_ms() * 1000);
+    seconds(out, "reeld_steady_clock_seconds", "gauge",
+            "The clock of due times, which jumps of the wall clock do not move.",
+            store_steady_ms(tasks_store(http->tasks)) * 1000);
+    seconds(out, "reeld_scheduler_stalled_seconds", "gauge", "Since the scheduler last went round.",
+            schedule_stalled_ms(http->tasks) * 1000);
+}
+
+enum rl_rc http_metrics(struct request *r, struct rl_err *err)
+{
+    struct http *http = r->http;
+    AUTO_BUF struct rl_buf out;
+    rl_buf_init(&out, 2 * METRICS_BYTES);
+    write_process(http, &out);
+    write_store(http, &out);
+    write_http(http, &out);
+    int missing = !write_tasks(http, &out);
+    missing += !write_pool(http, &out);
+    missing += !write_outbox(http, &out);
+    missing += !write_disk(http, &out);
+    whole(&out, "reeld_metrics_missing", "gauge", "Parts whose figures could not be had just now.",
+          missing);
+    enum rl_rc rc = rl_buf_ok(&out, err);
+    if (rc != RL_OK)
+        return rc == RL_NO_MEMORY ? rc : rl_fail(err, RL_INTERNAL, "the figures are too long");
+    return reply_send(r, &(struct reply){.status = 200,
+                                         .type = "text/plain; version=0.0.4; charset=utf-8",
+                                         .bytes = out.data,
+                                         .len = out.len});
+}
