@@ -404,9 +404,6 @@ SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = 'PENDING' LIMIT :limit
 SELECT outbox_id, task_id, round, endpoint_id, tries FROM outbox WHERE status = 'PENDING' AND expires_at <= :now
 ORDER BY expires_at LIMIT :limit
 
--- read: outbox_pending
-SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = 'PENDING' LIMIT :limit)
-
 -- write: outbox_record
 UPDATE outbox SET status = :status, tries = tries + :spent, next_at = :next_at,
     finished_at = :finished_at, last_error = :last_error
