@@ -13,6 +13,11 @@ die() {
     exit 1
 }
 
+# git ls-files of the tree, also when it belongs to another user (a checkout mounted for root).
+tree_files() {
+    git -C "$TOP" -c safe.directory="$TOP" ls-files "$@"
+}
+
 # Node 18 or newer with npm, wherever it came from.
 node_is_recent() {
     command -v npm >/dev/null &&
