@@ -119,16 +119,17 @@ export interface Progress {
 export type StatusEvent = {
     type: "status";
 } & TaskEvent;
-/** Events are missing: their history was pruned, or the position was not known. Look again. */
+/** Events are missing: their history was pruned, or the position was not known. Look yourself. */
 export type GapEvent = {
     type: "gap";
 } & Record<string, unknown>;
 export type ProgressEvent = {
     type: "progress";
 } & Progress;
+/** The one task, or all that are unfinished, where a stream begins. */
 export type SnapshotEvent = {
     type: "snapshot";
-    task: Task;
+    tasks: Task[];
 };
 export type StreamEvent = StatusEvent | GapEvent | ProgressEvent | SnapshotEvent;
 export interface Page<T> {
@@ -266,19 +267,22 @@ export declare class Reeld {
      */
     wait(id: string, options?: WaitOptions): Promise<Task>;
     /**
-     * Changes of state as they happen, each once and in order. A broken stream is resumed. Ends only
-     * by `signal`, by leaving the loop, or with an error that trying again would not change.
+     * Changes of state as they happen, each once and in order. A broken stream is resumed. Ends when
+     * the one task has ended, by `signal`, or with an error that trying again would not change.
      */
     events(options: EventsOptions & {
         progress: true;
-    }): AsyncGenerator<StreamEvent, never>;
-    events(options?: EventsOptions): AsyncGenerator<StatusEvent | GapEvent, never>;
+    }): AsyncGenerator<StreamEvent, void>;
+    events(options?: EventsOptions): AsyncGenerator<StatusEvent | GapEvent, void>;
     /** Any other request of the API; the answer's JSON. */
     request<T>(method: string, path: string, options?: RequestOptions): Promise<T>;
     private send;
     private ask;
     private pause;
-    /** One connection: `null` once it is open, then its events. Returns when the server ends it. */
+    /**
+     * One connection: `null` once it is open, then its events. Returns when the server ends it: true
+     * when it says that nothing more will come.
+     */
     private connect;
     /** Connection after connection. Not patient: a server that has no stream to give is an error. */
     private stream;

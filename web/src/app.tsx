@@ -2,7 +2,7 @@
 
 import { render } from "preact";
 import { useRef, useState } from "preact/hooks";
-import { ApiError, Client } from "./api";
+import { Client, is_refusal } from "./api";
 import "./app.css";
 import { DetailDialog } from "./detail";
 import { Composer, type Settings } from "./form";
@@ -11,7 +11,7 @@ import { TaskList } from "./list";
 import { Reel } from "./parts";
 import { Store } from "./store";
 
-const LINK_WORDS = { connecting: "Connecting", online: "Connected", lost: "Offline" } as const;
+const LINK_WORDS = { connecting: "Connecting", live: "Live", polling: "Polling", lost: "Offline" } as const;
 
 function Header() {
   const [{ session, link }, store] = useStore();
@@ -22,7 +22,7 @@ function Header() {
         <Reel />
         reeld
       </h1>
-      <p class={`link link-${link}`}>{LINK_WORDS[link]}</p>
+      {(session !== null || link === "lost") && <p class={`link link-${link}`}>{LINK_WORDS[link]}</p>}
       {signed_in && (
         <>
           <p class="who">{session.user_id}</p>
@@ -54,7 +54,7 @@ function SignIn() {
     try {
       await store.sign_in(key);
     } catch (e) {
-      const refused = e instanceof ApiError && e.status === 401;
+      const refused = is_refusal(e) && e.status === 401;
       set_error(refused ? "The server does not know this key." : (e as Error).message);
       input.current?.focus();
     }

@@ -164,12 +164,12 @@ export class Reeld {
   }
 
   /**
-   * Changes of state as they happen, each once and in order. A broken stream is resumed. Ends only
-   * by `signal`, by leaving the loop, or with an error that trying again would not change.
+   * Changes of state as they happen, each once and in order. A broken stream is resumed. Ends when
+   * the one task has ended, by `signal`, or with an error that trying again would not change.
    */
-  events(options: EventsOptions & { progress: true }): AsyncGenerator<StreamEvent, never>;
-  events(options?: EventsOptions): AsyncGenerator<StatusEvent | GapEvent, never>;
-  events(options: EventsOptions = {}): AsyncGenerator<StreamEvent, never> {
+  events(options: EventsOptions & { progress: true }): AsyncGenerator<StreamEvent, void>;
+  events(options?: EventsOptions): AsyncGenerator<StatusEvent | GapEvent, void>;
+  events(options: EventsOptions = {}): AsyncGenerator<StreamEvent, void> {
     return this.stream(options, true);
   }
 
@@ -224,8 +224,11 @@ export class Reeld {
 
   // ---- streams ----
 
-  /** One connection: `null` once it is open, then its events. Returns when the server ends it. */
-  private async *connect(path: string, last: string, signal?: AbortSignal): AsyncGenerator<Frame | null> {
+  /**
+   * One connection: `null` once it is open, then its events. Returns when the server ends it: true
+   * when it says that nothing more will come.
+   */
+  private async *connect(path: string, last: number | null, signal?: AbortSignal): AsyncGenerator<Frame | null, boolean> {
     const { controller, unlink } = linked(signal);
     let timer: ReturnType<typeof setTimeout> | undefined;
     // Only while something is awaited from the server: a slow reader of the events is no silence.
@@ -241,9 +244,10 @@ export class Reeld {
     };
     try {
       const headers: Record<string, string> = { Accept: "text/event-stream" };
-      if (last) headers["Last-Event-ID"] = last;
+      if (last !== null) headers["Last-Event-ID"] = String(last);
       const response = await heard(this.send(path, { signal: controller.signal }, headers));
       if (!response.ok) throw await heard(problem(response));
+      if (response.status === 204) return true;
       const type = response.headers.get("Content-Type") ?? "";
       if (!/^text\/event-stream\b/i.test(type) || !response.body) {
         throw new ReeldError(response.status, "NO_STREAM", "The server does not answer with a stream.");
@@ -253,7 +257,7 @@ export class Reeld {
       const parser = new FrameParser();
       for (;;) {
         const { done, value } = await heard(reader.read());
-        if (done) return;
+        if (done) return false;
         yield* parser.feed(value);
       }
     } finally {
@@ -263,17 +267,23 @@ export class Reeld {
   }
 
   /** Connection after connection. Not patient: a server that has no stream to give is an error. */
-  private async *stream(options: EventsOptions, patient: boolean): AsyncGenerator<StreamEvent, never> {
+  private async *stream(options: EventsOptions, patient: boolean): AsyncGenerator<StreamEvent, void> {
     const { taskId, statuses, after, signal, progress, onState } = options;
     const folder = taskId === undefined ? "/api/v1" : task_path(taskId);
     const path = `${folder}/events${query({ status: statuses?.join(",") })}`;
     let last = position(after); // the newest seq that was handed out; null = not known
     let known = false; // a stream was open before
     for (let tries = 0; ; tries++) {
+      const connection = this.connect(path, last, signal);
       let live = false;
       let error: unknown;
       try {
-        for await (const frame of this.connect(path, last === null ? "" : String(last), signal)) {
+        for (;;) {
+          const { done, value: frame } = await connection.next();
+          if (done) {
+            if (frame) return;
+            break;
+          }
           if (!frame) {
             live = true;
             onState?.("live");
@@ -293,6 +303,8 @@ export class Reeld {
       } catch (caught) {
         if (!worth_again(caught, patient) || signal?.aborted) throw caught;
         error = caught;
+      } finally {
+        await connection.return(false);
       }
       if (live) onState?.("lost");
       await this.pause(tries, error, signal);
@@ -314,12 +326,12 @@ export class Reeld {
             tell({ status: event.to_status });
           } else {
             // An end or a gap: the task itself knows more, and may even be under way again.
-            const task = event.type === "snapshot" ? event.task : await this.poll(id, 0, signal, tell, often);
+            const task = event.type === "snapshot" ? event.tasks[0]! : await this.poll(id, 0, signal, tell, often);
             if (isFinished(task)) return task;
             tell(task);
           }
         }
-        continue;
+        stream_at = Date.now() + ASIDE_MS; // nothing more will come, the server says
       } catch (error) {
         stream_at = without_stream(error, signal);
       }

@@ -1,7 +1,7 @@
 // One task in full, in a dialog: the player, what it was made with, and its history.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { is_unfinished, poster_path, video_path, type Task, type TaskEvent } from "./api";
+import { isFinished, poster_path, video_path, type Task, type TaskEvent } from "./api";
 import type { Settings } from "./form";
 import { between, bytes, clock, duration } from "./format";
 import { useStore } from "./hooks";
@@ -89,7 +89,7 @@ function Body(props: { detail: Detail; task: Task; use: (settings: Settings) => 
         >
           Use these settings
         </button>
-        {is_unfinished(task) && <CancelButton task={task} />}
+        {!isFinished(task) && <CancelButton task={task} />}
       </div>
       <h3>Parameters</h3>
       <Facts rows={parameters(task)} />

@@ -1,7 +1,7 @@
 // The form that submits a task.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ApiError, type EngineRange, type FieldError, type Params } from "./api";
+import { is_refusal, type EngineRange, type FieldError, type Params, type Submit } from "./api";
 import { type Choice, range_text } from "./engines";
 import { byte_length, duration, random_id, whole } from "./format";
 import { useStore } from "./hooks";
@@ -78,8 +78,8 @@ function check(values: Values): FieldError[] {
   return errors;
 }
 
-function body_of(values: Values, choice: Choice | undefined, key: string): Record<string, unknown> {
-  const body: Record<string, unknown> = {
+function body_of(values: Values, choice: Choice | undefined, key: string): Submit {
+  const body: Record<string, unknown> & { prompt: string } = {
     ...values.carried,
     prompt: values.prompt,
     priority: values.priority,
@@ -155,7 +155,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
       set_values((v) => ({ ...v, prompt: "" }));
       prompt.current?.focus();
     } catch (error) {
-      if (error instanceof ApiError) {
+      if (is_refusal(error)) {
         key.current = "";
         fail(error.errors, error.message);
       } else {

@@ -1,6 +1,6 @@
 // The live list of tasks.
 
-import { is_unfinished, type Task } from "./api";
+import { isFinished, type Task } from "./api";
 import { ago, between, duration } from "./format";
 import { useStore } from "./hooks";
 import { Badge, Progress, Strip, is_stopping, shape_text, waiting_text } from "./parts";
@@ -64,7 +64,7 @@ function Row({ task }: { task: Task }) {
         </p>
         <RowState task={task} />
       </div>
-      {is_unfinished(task) && <CancelButton task={task} />}
+      {!isFinished(task) && <CancelButton task={task} />}
     </li>
   );
 }

@@ -132,10 +132,11 @@ export interface Progress {
 }
 
 export type StatusEvent = { type: "status" } & TaskEvent;
-/** Events are missing: their history was pruned, or the position was not known. Look again. */
+/** Events are missing: their history was pruned, or the position was not known. Look yourself. */
 export type GapEvent = { type: "gap" } & Record<string, unknown>;
 export type ProgressEvent = { type: "progress" } & Progress;
-export type SnapshotEvent = { type: "snapshot"; task: Task };
+/** The one task, or all that are unfinished, where a stream begins. */
+export type SnapshotEvent = { type: "snapshot"; tasks: Task[] };
 export type StreamEvent = StatusEvent | GapEvent | ProgressEvent | SnapshotEvent;
 
 export interface Page<T> {

@@ -63,7 +63,11 @@ export function read_frame(frame: Frame): StreamEvent | null {
   if (event === "gap") return { ...parsed(data || "{}"), type: "gap" };
   if (!data || !["status", "snapshot", "progress"].includes(event)) return null;
   const value = parsed(data);
-  if (event === "snapshot") return { type: "snapshot", task: value as unknown as Task };
+  if (event === "snapshot") {
+    // Of one task it is that task, of all a page of them.
+    const tasks = (Array.isArray(value.data) ? value.data : [value]) as Task[];
+    return { type: "snapshot", tasks };
+  }
   if (event === "progress") return { ...(value as unknown as Progress), type: "progress" };
   const seq = position(value.seq as string);
   if (seq === null) throw broken();

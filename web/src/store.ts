@@ -1,13 +1,16 @@
-// What the page knows, and the poller that keeps it true. One instance; components subscribe.
+// What the page knows, and what keeps it true: one live stream while somebody looks, and a poller
+// that stands in for it. One instance; components subscribe.
 
 import {
-  ApiError,
   Client,
-  LostError,
+  ReeldError,
   UNFINISHED,
-  is_unfinished,
+  isFinished,
+  is_refusal,
+  type ProgressEvent,
   type Session,
   type Status,
+  type Submit,
   type Task,
   type TaskEvent,
 } from "./api";
@@ -37,7 +40,7 @@ export interface Detail {
 
 export interface State {
   session: Session | null | "unknown"; // null = signed out
-  link: "connecting" | "online" | "lost";
+  link: "connecting" | "live" | "polling" | "lost";
   engines: Choice[] | null;
   filter: Filter;
   tasks: Task[] | null; // newest first; null before the first answer
@@ -52,6 +55,8 @@ export interface State {
 
 const FAST_MS = 1000;
 const SLOW_MS = 10_000;
+const NUDGE_MS = 100; // events often come in pairs
+const TRY_MS = 2000; // how long a stream may take to open before the lamp says that there is none
 const PAGE = 50;
 const SINGLES = 10; // most tasks asked for one by one in a round
 
@@ -78,6 +83,9 @@ export class Store {
   private failures = 0;
   private active = false; // something is unfinished, shown or not
   private detail_version = "";
+  private watching: AbortController | null = null; // kept when there is no stream to be had
+  private live: "no" | "trying" | "yes" = "no";
+  private nudged: ReturnType<typeof setTimeout> | undefined;
   private puts = 0; // answers shown out of turn: an older list must not undo them
 
   constructor(api: Client) {
@@ -95,7 +103,10 @@ export class Store {
   }
 
   start(): void {
-    document.addEventListener("visibilitychange", () => this.poke());
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) this.unwatch(); // a browser has few connections to give
+      this.poke();
+    });
     window.addEventListener("online", () => this.poke());
     window.addEventListener("hashchange", () => this.follow_hash());
     this.follow_hash();
@@ -120,9 +131,11 @@ export class Store {
         }
         await this.refresh();
         await this.refresh_detail();
+        if (this.failures) this.unwatch(); // it may be in a long pause
+        void this.watch();
       }
       this.failures = 0;
-      this.set({ link: "online", trouble: "", now_ms: Date.now() });
+      this.set({ link: this.lamp(), trouble: "", now_ms: Date.now() });
     } catch (error) {
       this.failed(error);
     }
@@ -136,21 +149,77 @@ export class Store {
     if (document.hidden || this.state.session === null) return;
     const wait = this.failures
       ? Math.min(SLOW_MS, FAST_MS * 2 ** (this.failures - 1))
-      : this.active
+      : this.active && this.live !== "yes"
         ? FAST_MS
         : SLOW_MS;
     this.timer = setTimeout(() => this.poke(), wait);
   }
 
   private failed(error: unknown): void {
-    if (error instanceof ApiError && error.status === 401) {
+    if (is_refusal(error) && error.status === 401) {
       this.failures = 0;
       this.signed_out();
       return;
     }
     this.failures++;
-    if (error instanceof LostError) this.set({ link: "lost", now_ms: Date.now() });
-    else this.set({ link: "online", trouble: String((error as Error).message ?? error) });
+    if (error instanceof ReeldError && error.lost) this.set({ link: "lost", now_ms: Date.now() });
+    else this.set({ link: this.lamp(), trouble: String((error as Error).message ?? error) });
+  }
+
+  /** Follow the stream of all events. Progress is shown as it is; all else is a reason to look. */
+  private async watch(): Promise<void> {
+    if (this.watching || document.hidden || !this.state.session) return;
+    const { signal } = (this.watching = new AbortController());
+    this.live = "trying";
+    setTimeout(() => {
+      const trying = !signal.aborted && this.live === "trying";
+      if (trying && this.state.link !== "lost") this.set({ link: "polling" });
+    }, TRY_MS);
+    const onState = (state: "live" | "lost"): void => {
+      this.live = state === "live" ? "yes" : "no";
+      if (state === "live") this.set({ link: "live" });
+      else this.poke(); // is it the stream or the server?
+    };
+    try {
+      for await (const event of this.api.events({ progress: true, signal, onState })) {
+        if (event.type === "progress") this.show_progress(event);
+        else this.nudge();
+      }
+    } catch (error) {
+      // No stream to be had here: until the page is shown again the poller does alone. Whatever is
+      // wrong beyond that, it meets too.
+      if (!signal.aborted && !(error instanceof ReeldError)) throw error;
+    }
+    if (signal.aborted) return;
+    this.live = "no";
+    this.poke();
+  }
+
+  private unwatch(): void {
+    this.watching?.abort();
+    this.watching = null;
+    this.live = "no";
+  }
+
+  /** What the lamp shows while the server answers. */
+  private lamp(): State["link"] {
+    if (this.live === "yes") return "live";
+    const { link } = this.state;
+    return this.live === "trying" && link !== "lost" ? link : "polling";
+  }
+
+  private nudge(): void {
+    this.nudged ??= setTimeout(() => {
+      this.nudged = undefined;
+      this.poke();
+    }, NUDGE_MS);
+  }
+
+  private show_progress({ type: _, ...part }: ProgressEvent): void {
+    const { tasks, detail } = this.state;
+    const move = (t: Task): Task => (t.task_id === part.task_id && t.status === "PROCESSING" ? { ...t, ...part } : t);
+    this.set({ tasks: tasks && tasks.map(move), now_ms: Date.now() });
+    if (detail?.task) this.set({ detail: { ...detail, task: move(detail.task) } });
   }
 
   /** Bring the list up to date: its first page, then whatever older rows may still change. */
@@ -158,7 +227,7 @@ export class Store {
     const { filter } = this.state;
     const { puts } = this;
     const stale = (): boolean => filter !== this.state.filter || puts !== this.puts;
-    const page = await this.api.tasks({ status: filter.status, limit: PAGE });
+    const page = await this.api.list({ status: filter.status, limit: PAGE });
     if (stale()) return; // another round is due
     const known = this.state.tasks ?? [];
     const last = page.data[page.data.length - 1];
@@ -168,10 +237,10 @@ export class Store {
       older = known.filter((t) => compare_ids(t.task_id, last.task_id) < 0);
       if (older.length) next = this.state.next;
     }
-    let unfinished = page.data.some(is_unfinished);
-    const hides_active = filter.status.length > 0 || older.some(is_unfinished);
+    let unfinished = page.data.some(unfinished_task);
+    const hides_active = filter.status.length > 0 || older.some(unfinished_task);
     if (hides_active) {
-      const active = await this.api.tasks({ status: UNFINISHED, limit: 200 });
+      const active = await this.api.list({ status: UNFINISHED, limit: 200 });
       unfinished = active.data.length > 0;
       older = await this.update_older(older, active.data);
     }
@@ -185,12 +254,12 @@ export class Store {
   private async update_older(older: Task[], active: Task[]): Promise<Task[]> {
     const fresh = new Map(active.map((t) => [t.task_id, t]));
     const gone = new Set<string>();
-    const ended = older.filter((t) => is_unfinished(t) && !fresh.has(t.task_id)).slice(0, SINGLES);
+    const ended = older.filter((t) => !isFinished(t) && !fresh.has(t.task_id)).slice(0, SINGLES);
     for (const task of ended) {
       try {
-        fresh.set(task.task_id, await this.api.task(task.task_id));
+        fresh.set(task.task_id, await this.api.get(task.task_id));
       } catch (error) {
-        if (!(error instanceof ApiError) || error.status !== 404) throw error;
+        if (!is_refusal(error) || error.status !== 404) throw error;
         gone.add(task.task_id);
       }
     }
@@ -201,7 +270,7 @@ export class Store {
     const was = new Map(before.map((t) => [t.task_id, t]));
     const ended = after.filter((t) => {
       const old = was.get(t.task_id);
-      return old && is_unfinished(old) && !is_unfinished(t);
+      return old && !isFinished(old) && isFinished(t);
     });
     if (!ended.length) return;
     const words = ended.slice(0, 3).map((t) => `${t.prompt.slice(0, 60)}: ${status_word(t.status)}`);
@@ -213,13 +282,13 @@ export class Store {
     if (!next || loading_more) return;
     this.set({ loading_more: true });
     try {
-      const page = await this.api.tasks({ status: filter.status, limit: PAGE, after: next });
+      const page = await this.api.list({ status: filter.status, limit: PAGE, after: next });
       if (filter === this.state.filter) {
         const tasks = this.state.tasks ?? [];
         const have = new Set(tasks.map((t) => t.task_id));
         const more = page.data.filter((t) => !have.has(t.task_id));
         this.set({ tasks: [...tasks, ...more], next: page.next });
-        if (!this.active && more.some(is_unfinished)) {
+        if (!this.active && more.some(unfinished_task)) {
           this.active = true;
           this.schedule();
         }
@@ -237,7 +306,7 @@ export class Store {
   }
 
   /** Throws what the server said, for the form to show. */
-  async submit(body: Record<string, unknown>): Promise<Task> {
+  async submit(body: Submit): Promise<Task> {
     try {
       const task = await this.api.submit(body);
       this.put(task);
@@ -245,7 +314,7 @@ export class Store {
       this.poke();
       return task;
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) this.failed(error);
+      if (is_refusal(error) && error.status === 401) this.failed(error);
       throw error;
     }
   }
@@ -254,10 +323,10 @@ export class Store {
     this.set({ canceling: new Set([...this.state.canceling, id]) });
     try {
       // Hard, whatever it looked like here: it may have begun to run since.
-      this.put(await this.api.cancel(id, "hard"));
+      this.put(await this.api.cancel(id, { mode: "hard" }));
     } catch (error) {
       // Finished in the meantime: the next look shows how.
-      if (!(error instanceof ApiError) || error.status !== 409) this.failed(error);
+      if (!is_refusal(error) || error.status !== 409) this.failed(error);
     }
     const canceling = new Set(this.state.canceling);
     canceling.delete(id);
@@ -269,7 +338,7 @@ export class Store {
   private put(task: Task): void {
     const { filter, tasks, detail } = this.state;
     this.puts++;
-    if (is_unfinished(task)) this.active = true;
+    if (!isFinished(task)) this.active = true;
     const others = (tasks ?? []).filter((t) => t.task_id !== task.task_id);
     const kept = shown(filter, task) ? [...others, task] : others;
     kept.sort((a, b) => compare_ids(b.task_id, a.task_id));
@@ -300,15 +369,15 @@ export class Store {
     if (!id) return;
     try {
       const known = this.state.tasks?.find((t) => t.task_id === id);
-      const task = known ?? (await this.api.task(id));
-      if (is_unfinished(task)) this.active = true;
+      const task = known ?? (await this.api.get(id));
+      if (!isFinished(task)) this.active = true;
       this.set_detail(id, { task, error: "" });
       const version = `${id}/${task.version}`;
       if (version === this.detail_version) return;
       const events: TaskEvent[] = [];
       let after: string | undefined;
       for (let pages = 0; pages < 5; pages++) {
-        const page = await this.api.events(id, after);
+        const page = await this.api.history(id, after);
         events.push(...page.data);
         if (!page.next) break;
         after = page.next;
@@ -316,7 +385,7 @@ export class Store {
       this.set_detail(id, { events });
       this.detail_version = version;
     } catch (error) {
-      if (!(error instanceof ApiError) || error.status === 401) throw error;
+      if (!is_refusal(error) || error.status === 401) throw error;
       this.set_detail(id, { error: error.message });
     }
   }
@@ -344,11 +413,12 @@ export class Store {
 
   private signed_out(): void {
     clearTimeout(this.timer);
+    this.unwatch();
     this.active = false;
     this.detail_version = "";
     this.set({
       session: null,
-      link: "online",
+      link: "connecting",
       engines: null,
       tasks: null,
       next: null,
@@ -357,6 +427,8 @@ export class Store {
     });
   }
 }
+
+const unfinished_task = (task: Task): boolean => !isFinished(task);
 
 const shown = (filter: Filter, task: Task): boolean =>
   filter.status.length === 0 || filter.status.includes(task.status);

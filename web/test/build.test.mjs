@@ -67,7 +67,7 @@ test("client.d.ts is what the client's sources say, and serves a strict program"
       for await (const event of reeld.events({ statuses: ["FAILED"] })) {
         if (event.type === "status") console.log(event.seq + 1, done.video?.bytes);
       }
-      for await (const event of reeld.events({ progress: true })) if (event.type === "snapshot") event.task.prompt;
+      for await (const event of reeld.events({ progress: true })) if (event.type === "snapshot") event.tasks[0]?.prompt;
       // @ts-expect-error: there is no such field
       await reeld.submit({ prompt: "x", fames: 3 });
       const page = await reeld.list({ status: ["QUEUED"] });

@@ -387,6 +387,33 @@ test("what is asked for: the task, states, position; progress only on demand", a
   ]);
 });
 
+test("the events of a task end with the task", async (t) => {
+  const server = await serve(t, (request, response, n) => {
+    if (n === 3) return response.writeHead(204).end();
+    open(response).end(n === 1 ? sse("snapshot", task(), 2) + moved(3, "PROCESSING") : moved(4, "FAILED"));
+  });
+  const got = [];
+  for await (const event of client(server).events({ taskId: ID, progress: true })) got.push(event);
+  assert.deepEqual(got.map((e) => e.tasks?.[0].task_id ?? e.seq), [ID, 3, 4]);
+  assert.deepEqual(server.seen.map((e) => e.headers["last-event-id"]), [undefined, "3", "4"]);
+});
+
+test("the snapshot of all is a list", async (t) => {
+  const two = { data: [task(), task({ task_id: "9" })], next: null };
+  const server = await serve(t, (request, response) => open(response).write(sse("snapshot", two, 7)));
+  const [event] = await take(client(server).events({ progress: true }), 1);
+  assert.deepEqual(event, { type: "snapshot", tasks: two.data });
+});
+
+test("wait asks when the server says that nothing more will come", async (t) => {
+  const server = await serve(t, (request, response, n) => {
+    if (request.url === TASK) return json(response, 200, task({ status: "TIMEOUT" }));
+    if (n === 1) open(response).end(sse("snapshot", task(), 2));
+    else response.writeHead(204).end();
+  });
+  assert.equal((await client(server).wait(ID)).status, "TIMEOUT");
+});
+
 test("a gap is said, also one that only the client can know of", async (t) => {
   const server = await serve(t, (request, response, n) => {
     open(response);
@@ -435,9 +462,11 @@ test("leaving the loop and an abort both close the connection", async (t) => {
   });
   await take(client(server).events(), 1);
   const stop = new AbortController();
-  const reading = take(client(server).events({ signal: stop.signal }), 2);
-  setTimeout(() => stop.abort(new Error("enough")), 40);
-  await assert.rejects(reading, { message: "enough" });
+  const events = client(server).events({ signal: stop.signal });
+  await events.next();
+  setTimeout(() => stop.abort(new Error("enough")), 20);
+  await assert.rejects(events.next(), { message: "enough" });
+  assert.equal(gone.length, 2);
   await Promise.all(gone);
   assert.equal(closed, 2);
 });

@@ -39,12 +39,17 @@ afterEach(async () => {
 
 const open = async (options) => {
   page = await browser.page(api.url, options);
-  await page.until("document.querySelector('.link-online')");
+  await page.until("document.querySelector('.link-live, .link-polling, .sign-in')");
 };
 
-test("a submitted prompt runs, moves and plays", async () => {
+for (const streaming of ["yes", "full", "unknown"]) {
+  test(`a submitted prompt runs, moves and plays; streams: ${streaming}`, () => whole_life(streaming));
+}
+
+async function whole_life(streaming) {
+  api.streaming = streaming;
   await open();
-  await page.see(".link", "Connected");
+  await page.see(".link", streaming === "yes" ? "Live" : "Polling");
   await page.type("#prompt", "a red circle moving left");
   await page.see("#prompt-count", "24 of 32,768 bytes");
   await page.click(".segments label", "High");
@@ -61,7 +66,7 @@ test("a submitted prompt runs, moves and plays", async () => {
   api.move(task, "PROCESSING", { phase: "denoise", step: 3, total_steps: 20, progress: 15, eta_seconds: 12 });
   await page.see(".row .progress-text", "Denoising, step 3 of 20 · about 12 s left");
   await page.until("document.querySelector('.row progress').value === 15");
-  Object.assign(task, { step: 19, progress: 95 });
+  api.progress(task, { step: 19, progress: 95 });
   await page.until("document.querySelector('.row progress').value === 95");
 
   api.move(task, "SUCCEEDED");
@@ -82,6 +87,76 @@ test("a submitted prompt runs, moves and plays", async () => {
   );
   await page.press("Escape");
   await page.until("!document.querySelector('dialog').open && location.hash === ''");
+}
+
+test("while the stream is open nothing is asked in vain", async () => {
+  const task = api.add({});
+  api.move(task, "PROCESSING", { phase: "denoise", step: 1, total_steps: 20, progress: 1 });
+  await open();
+  await page.see(".link-live", "Live");
+  await new Promise((done) => setTimeout(done, 500));
+  const before = api.requests.length;
+  for (let step = 2; step <= 20; step++) {
+    api.progress(task, { step, progress: step * 4 });
+    await page.see(".row .progress-text", `step ${step} of 20`);
+    await new Promise((done) => setTimeout(done, 100));
+  }
+  assert.ok(api.requests.length - before <= 1, api.requests.slice(before).join("\n"));
+  await page.click(".row-open");
+  api.progress(task, { step: 20, progress: 99 });
+  await page.until("document.querySelector('dialog progress').value === 99");
+  api.move(task, "FAILED", { error_code: "OUTPUT_INVALID", error_msg: "constant frames" });
+  await page.see("dialog .badge", "Failed");
+  await page.see("dialog .history", "Failed");
+});
+
+test("a stream that is cut is resumed, and what was missed is shown", async () => {
+  const task = api.add({});
+  await open();
+  await page.see(".link-live");
+  api.streaming = "full";
+  api.cut();
+  await page.see(".link-polling", "Polling");
+  api.move(task, "PROCESSING", { phase: "denoise", step: 3, total_steps: 20, progress: 15 });
+  await page.see(".badge", "Running");
+  api.streaming = "yes";
+  await page.see(".link-live", "Live");
+  api.move(task, "CANCELED");
+  await page.see(".badge", "Canceled");
+});
+
+test("a page that nobody sees holds no connection", async () => {
+  const task = api.add({});
+  await open();
+  await page.see(".link-live");
+  assert.equal(api.streams.size, 1);
+  const show = (hidden) =>
+    page.eval(`Object.defineProperty(document, "hidden", { value: ${hidden}, configurable: true });
+      void document.dispatchEvent(new Event("visibilitychange"))`);
+  await show(true);
+  while (api.streams.size) await new Promise((done) => setTimeout(done, 20));
+  api.move(task, "CANCELED");
+  await show(false);
+  await page.see(".badge", "Canceled");
+  await page.see(".link-live");
+  assert.equal(api.streams.size, 1);
+});
+
+test("the published client works in a browser by the session alone", async () => {
+  await open();
+  await page.see(".link-live");
+  const waiting = page.eval(`(async () => {
+    const { Reeld, ReeldError } = await import("/client.js");
+    const reeld = new Reeld();
+    const { task_id } = await reeld.submit({ prompt: "by the client", priority: 5 });
+    const missing = await reeld.get("1").catch((e) => e);
+    const done = await reeld.wait(task_id, { timeout: 15000 });
+    return [missing instanceof ReeldError && missing.code, done.status, done.prompt];
+  })()`);
+  await page.see(".row-open", "by the client");
+  while (api.streams.size < 2) await new Promise((done) => setTimeout(done, 20));
+  api.move(api.tasks[0], "SUCCEEDED");
+  assert.deepEqual(await waiting, ["NOT_FOUND", "SUCCEEDED", "by the client"]);
 });
 
 test("an error stands beside the field that it names", async () => {

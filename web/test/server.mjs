@@ -72,6 +72,8 @@ export class Api {
     this.signed_in = true;
     this.down = false; // every API request gets no answer
     this.refuse = null; // a problem document for the next submit
+    this.streaming = "yes"; // "full": 503, "unknown": 404
+    this.streams = new Set(); // {response, id}; id undefined = of all tasks
     this.tasks = []; // newest first
     this.events = new Map();
     this.submits = [];
@@ -138,7 +140,7 @@ export class Api {
 
   note(task, from_status, to_status, reason) {
     task.version = ++this.seq;
-    this.events.get(task.task_id).push({
+    const event = {
       seq: this.seq,
       task_id: task.task_id,
       timestamp: new Date().toISOString(),
@@ -147,7 +149,24 @@ export class Api {
       attempt: task.attempt,
       worker_id: task.worker_id,
       reason,
-    });
+    };
+    this.events.get(task.task_id).push(event);
+    this.push(task, status_text(event));
+  }
+
+  push(task, text) {
+    for (const stream of this.streams) if ([undefined, task.task_id].includes(stream.id)) stream.response.write(text);
+  }
+
+  /** Tell how far a task is, as the pool does. */
+  progress(task, part) {
+    Object.assign(task, part);
+    const { task_id, phase, step, total_steps, progress, eta_seconds } = task;
+    this.push(task, `event: progress\ndata: ${JSON.stringify({ task_id, phase, step, total_steps, progress, eta_seconds })}\n\n`);
+  }
+
+  cut() {
+    for (const stream of this.streams) stream.response.destroy();
   }
 
   move(task, status, part = {}) {
@@ -202,6 +221,7 @@ export class Api {
       response.writeHead(204).end();
       return;
     }
+    if (at === "GET /api/v1/events") return this.stream(request, response);
     if (at === "GET /api/v1/engines") return json(response, 200, ENGINES);
     if (at === "GET /api/v1/tasks") return this.list(url, response);
     if (at === "POST /api/v1/tasks") return this.submit(JSON.parse(body), response);
@@ -210,6 +230,7 @@ export class Api {
     if (!task) return problem(response, 404, "NOT_FOUND", "There is no such task.");
     if (method === "GET" && !rest) return json(response, 200, task);
     if (method === "GET" && rest === "events") {
+      if (request.headers.accept === "text/event-stream") return this.stream(request, response, id);
       return json(response, 200, { data: this.events.get(id), next: null });
     }
     if (method === "POST" && rest === "cancel") return this.cancel(task, JSON.parse(body), response);
@@ -231,6 +252,26 @@ export class Api {
     );
     const data = all.slice(0, limit);
     json(response, 200, { data, next: all.length > limit ? data[data.length - 1].task_id : null });
+  }
+
+  stream(request, response, id) {
+    if (this.streaming === "unknown") return problem(response, 404, "NOT_FOUND", "There is no such page.");
+    if (this.streaming === "full") return problem(response, 503, "UNAVAILABLE", "All streams are in use.");
+    const last = request.headers["last-event-id"];
+    response.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-store" });
+    response.write("retry: 2000\n\n");
+    if (last === undefined) {
+      const data = this.tasks.filter((t) => ["CREATED", "QUEUED", "PROCESSING"].includes(t.status));
+      const snapshot = id ? this.tasks.find((t) => t.task_id === id) : { data, next: null };
+      response.write(`event: snapshot\nid: ${this.seq}\ndata: ${JSON.stringify(snapshot)}\n\n`);
+    } else {
+      const events = id ? this.events.get(id) : [...this.events.values()].flat();
+      const missed = events.filter((e) => e.seq > Number(last));
+      for (const event of missed.sort((a, b) => a.seq - b.seq)) response.write(status_text(event));
+    }
+    const stream = { response, id };
+    this.streams.add(stream);
+    response.on("close", () => this.streams.delete(stream));
   }
 
   submit(body, response) {
@@ -257,6 +298,8 @@ export class Api {
     json(response, 200, task);
   }
 }
+
+const status_text = (event) => `event: status\nid: ${event.seq}\ndata: ${JSON.stringify(event)}\n\n`;
 
 function json(response, status, body) {
   response.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(body));
