@@ -236,7 +236,7 @@ enum rl_rc store_run(struct store_stmt *stmt, int64_t *ret_changes, struct rl_er
 enum rl_rc store_int(struct store_stmt *stmt, int64_t fallback, int64_t *ret_value,
                      struct rl_err *err)
 {
-    bool row;
+    bool row = false;
     enum rl_rc rc = store_step(stmt, &row, err);
     if (rc != RL_OK)
         return rc;
