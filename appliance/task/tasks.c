@@ -119,9 +119,12 @@ static enum rl_rc settle_twins(struct store_conn *conn, void *arg, struct rl_err
         enum rl_rc rc = store_int(store_stmt(conn, SQL_TWIN_WANTED), 0, &id, err);
         if (rc == RL_OK && id != 0)
             rc = task_load(conn, id, &twin, err);
+        struct task gone = {.task_id = id}; /* a twin that is not there has no result either */
+        if (rc == RL_NOT_FOUND)
+            rc = RL_OK;
         if (rc != RL_OK || id == 0)
             return rc;
-        rc = reuse_settle(arg, conn, twin, err);
+        rc = reuse_settle(arg, conn, twin ? twin : &gone, err);
         if (rc != RL_OK)
             return rc;
     }
