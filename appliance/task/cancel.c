@@ -33,7 +33,7 @@ static enum rl_rc cancel(struct store_conn *conn, void *arg, struct rl_err *err)
     work->stop = false;
     enum rl_rc rc = task_load(conn, work->task_id, &work->task, err);
     if (rc != RL_OK)
-        return rc;
+        return rc == RL_NOT_FOUND ? task_missing(conn, work->caller, work->task_id, err) : rc;
     struct task *task = work->task;
     if (!work->caller->owner && strcmp(work->caller->user_id, task->user_id) != 0)
         return rl_fail(err, RL_NOT_FOUND, "no such task");

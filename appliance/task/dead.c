@@ -18,7 +18,7 @@ static enum rl_rc load_own(struct store_conn *conn, struct dead_work *work, stru
     task_free(STEAL(work->task));
     enum rl_rc rc = task_load(conn, work->task_id, &work->task, err);
     if (rc != RL_OK)
-        return rc;
+        return rc == RL_NOT_FOUND ? task_missing(conn, work->caller, work->task_id, err) : rc;
     if (!work->caller->owner && strcmp(work->caller->user_id, work->task->user_id) != 0)
         return rl_fail(err, RL_NOT_FOUND, "no such task");
     return RL_OK;

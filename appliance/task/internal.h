@@ -114,6 +114,10 @@ enum rl_rc task_read_row(struct store_stmt *stmt, struct task **ret_task, struct
 /* By id inside a transaction; RL_NOT_FOUND. */
 enum rl_rc task_load(struct store_conn *conn, int64_t task_id, struct task **ret_task,
                      struct rl_err *err) RL_NODISCARD;
+/* query.c: why a task is not there: RL_TASK_EXPIRED when it was purged and the caller may know, else
+ * RL_NOT_FOUND. */
+enum rl_rc task_missing(struct store_conn *conn, const struct caller *caller, int64_t task_id,
+                        struct rl_err *err) RL_NODISCARD;
 /* A deep copy; returns new, NULL when memory is short. */
 struct task *task_clone(const struct task *from);
 enum task_status task_status_of(const struct task *task);

@@ -44,9 +44,8 @@ static enum rl_rc fill_position(struct store_conn *conn, struct task *task, int6
     return rc;
 }
 
-/* Why a task is not there: purged (and the caller's own), or never was. */
-static enum rl_rc missing(struct store_conn *conn, const struct caller *caller, int64_t task_id,
-                          struct rl_err *err)
+enum rl_rc task_missing(struct store_conn *conn, const struct caller *caller, int64_t task_id,
+                        struct rl_err *err)
 {
     bool row;
     AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_PURGED_USER);
@@ -65,7 +64,7 @@ static enum rl_rc get(struct store_conn *conn, void *arg, struct rl_err *err)
     struct get_work *work = arg;
     enum rl_rc rc = task_load(conn, work->task_id, &work->task, err);
     if (rc == RL_NOT_FOUND)
-        return missing(conn, work->caller, work->task_id, err);
+        return task_missing(conn, work->caller, work->task_id, err);
     return rc == RL_OK ? fill_position(conn, work->task, ONE_POSITION, err) : rc;
 }
 
@@ -182,7 +181,7 @@ static enum rl_rc history(struct store_conn *conn, void *arg, struct rl_err *err
     AUTO_TASK struct task *task = NULL;
     enum rl_rc rc = task_load(conn, work->task_id, &task, err);
     if (rc != RL_OK)
-        return rc;
+        return rc == RL_NOT_FOUND ? task_missing(conn, work->caller, work->task_id, err) : rc;
     if (!may_see(work->caller, task))
         return rl_fail(err, RL_NOT_FOUND, "no such task");
     AUTO_STMT struct store_stmt *stmt =
