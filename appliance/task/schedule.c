@@ -15,6 +15,7 @@
 #define LOOK_AGAIN_MS    5000
 #define STEP_ROWS        100 /* per transaction: others wait meanwhile */
 #define ORPHANS_EVERY_MS (3600 * INT64_C(1000))
+#define RETAIN_ROWS      100   /* removed before other due things get their turn */
 #define KEEP_CLOCK_MS    60000 /* how often the steady clock is remembered, and retention looks */
 
 void schedule_hint(struct tasks *tasks, int64_t at)
@@ -169,17 +170,22 @@ static int64_t due_round(struct tasks *tasks)
     return round.now + 1000; /* the store says why; try again */
 }
 
-static void keep_round(struct tasks *tasks)
+/* true: there is more to remove at once. */
+static bool keep_round(struct tasks *tasks)
 {
     struct rl_err err;
     if (store_keep_clock(tasks->store, &err) != RL_OK)
         trouble("clock_not_kept", &err);
-    while (retain_round(tasks))
-        ;
-    if (rl_mono_ms() - tasks->orphans_ms >= ORPHANS_EVERY_MS) {
+    int removed = 0;
+    while (removed < RETAIN_ROWS && retain_round(tasks))
+        removed++;
+    if (removed == RETAIN_ROWS)
+        return true;
+    if (tasks->orphans_ms == 0 || rl_mono_ms() - tasks->orphans_ms >= ORPHANS_EVERY_MS) {
         tasks->orphans_ms = rl_mono_ms();
         (void)retain_orphans(tasks, false); /* logged one by one */
     }
+    return false;
 }
 
 static bool sleep_until(struct tasks *tasks, int64_t next, int64_t most_ms)
@@ -202,13 +208,16 @@ static bool sleep_until(struct tasks *tasks, int64_t next, int64_t most_ms)
 static void *scheduler_main(void *arg)
 {
     struct tasks *tasks = arg;
-    int64_t kept = rl_mono_ms(), next = 0, watch = 0;
+    int64_t kept = rl_mono_ms() - KEEP_CLOCK_MS; /* a start looks at once */
+    int64_t next = 0, watch = 0;
     while (sleep_until(tasks, next, watch)) {
         next = due_round(tasks);
         watch = watchdog_round(tasks);
         if (rl_mono_ms() - kept >= KEEP_CLOCK_MS) {
-            kept = rl_mono_ms();
-            keep_round(tasks);
+            if (keep_round(tasks))
+                watch = 0;
+            else
+                kept = rl_mono_ms();
         }
         atomic_store(&tasks->scheduler_beat_ms, rl_mono_ms());
     }
