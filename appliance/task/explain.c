@@ -10,7 +10,7 @@
 
 static void ago(struct rl_buf *out, int64_t ms)
 {
-    int64_t s = ms / 1000;
+    int64_t s = ms > 0 ? ms / 1000 : 0; /* the wall clock may have been set back */
     if (s < 120)
         rl_buf_fmt(out, "%lld s", (long long)s);
     else if (s < 7200)
