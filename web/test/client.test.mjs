@@ -1,13 +1,14 @@
 // The client as it is published, against servers that misbehave in every way the tests can think of.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFile, execFileSync } from "node:child_process";
 import { createHmac } from "node:crypto";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { after, before, test } from "node:test";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { promisify } from "node:util";
 
 const web = join(dirname(fileURLToPath(import.meta.url)), "..");
 const dist = mkdtempSync(join(tmpdir(), "reeld-client-"));
@@ -536,6 +537,27 @@ test("verifyWebhook refuses what does not hold", async () => {
   for (const name of Object.keys(delivery(body))) await bad({ ...delivery(body), [name]: undefined });
   await bad(delivery("not JSON"), "not JSON");
   for (const secret of ["", "whsec_", "whsec_???"]) await assert.rejects(verifyWebhook(delivery(body), body, secret), TypeError);
+});
+
+test("the README's program runs", async (t) => {
+  const readme = readFileSync(join(web, "../README.md"), "utf8");
+  const [, program] = /^<!-- app\.mjs -->\n```js\n(.*?)^```$/ms.exec(readme);
+  const folder = mkdtempSync(join(tmpdir(), "reeld-app-"));
+  t.after(() => rmSync(folder, { recursive: true, force: true }));
+  const server = await serve(t, (request, response) => {
+    if (request.url === "/client.js") return response.end(readFileSync(file));
+    if (request.url === "/the-video") return response.end("moving pictures");
+    if (request.method === "POST") return json(response, 202, task());
+    const result_url = `${server.url}/the-video`;
+    open(response).write(sse("snapshot", task(), 2) + sse("snapshot", task({ status: "SUCCEEDED", result_url }), 4));
+  });
+  const client_js = await (await fetch(`${server.url}/client.js`)).text();
+  writeFileSync(join(folder, "reeld.mjs"), client_js);
+  writeFileSync(join(folder, "app.mjs"), program);
+  const env = { ...process.env, REELD_URL: server.url, REELD_API_KEY: "rk_test" };
+  await promisify(execFile)(process.execPath, ["app.mjs"], { cwd: folder, env });
+  assert.equal(readFileSync(join(folder, "circle.mp4"), "utf8"), "moving pictures");
+  assert.equal(server.seen.at(-1).headers.authorization, "Bearer rk_test");
 });
 
 test("Node without a global crypto, as 18 is", { skip: Number(process.versions.node.split(".")[0]) > 22 }, () => {
