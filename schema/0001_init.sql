@@ -155,6 +155,7 @@ CREATE TABLE task_event (
     reason      TEXT
 ) STRICT;
 CREATE INDEX task_event_task ON task_event(task_id, seq);
+CREATE INDEX task_event_user ON task_event(user_id, seq);
 
 -- Tasks that retention removed: they answer TASK_EXPIRED as long as their history is kept.
 CREATE TABLE purged (

@@ -318,6 +318,29 @@ DELETE FROM purged WHERE task_id = :task_id
 -- read: purged_user
 SELECT user_id FROM purged WHERE task_id = :task_id
 
+-- ---- following ----
+
+-- read: events_pruned
+SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'events_pruned'
+
+-- Up to where the history has holes: the newest seq that retention removed.
+-- write: events_pruned_set
+INSERT INTO meta(name, value) SELECT 'events_pruned', CAST(max(seq) AS TEXT) FROM task_event WHERE task_id = :task_id
+    HAVING max(seq) IS NOT NULL
+ON CONFLICT(name) DO UPDATE SET value = CAST(max(CAST(value AS INTEGER), CAST(excluded.value AS INTEGER)) AS TEXT)
+
+-- read: follow_task
+SELECT seq, task_id, timestamp, from_status, to_status, attempt, worker_id, reason
+FROM task_event WHERE task_id = :task_id AND seq > :after ORDER BY seq LIMIT :limit
+
+-- read: follow_all
+SELECT seq, task_id, timestamp, from_status, to_status, attempt, worker_id, reason
+FROM task_event WHERE seq > :after ORDER BY seq LIMIT :limit
+
+-- read: follow_user
+SELECT seq, task_id, timestamp, from_status, to_status, attempt, worker_id, reason
+FROM task_event WHERE user_id = :user_id AND seq > :after ORDER BY seq LIMIT :limit
+
 -- ---- stats ----
 
 -- read: depth

@@ -19,6 +19,10 @@
       "ordinary requests at once; one connection holds one thread for its life (16 KiB each)")                    \
     X(HTTP_STREAM_THREADS, "http.stream_threads", INT, "64", 0, 1024, "threads",                                  \
       "extra threads for streams and long polls, so that watchers never starve requests")                         \
+    X(HTTP_HEARTBEAT_MS, "http.heartbeat_ms", INT, "10000", 100, 600000, "ms",                                    \
+      "a sign of life on streams: keeps proxies from closing them and finds clients that are gone")               \
+    X(HTTP_SOCKETS, "http.sockets", INT, "16", 0, 1024, "sockets",                                                \
+      "WebSockets at once; few, because the HTTP library reserves memory by the length a frame claims")           \
     X(HTTP_BODY_LIMIT, "http.body_limit", INT, "262144", 4096, 16777216, "bytes",                                 \
       "largest JSON body; a task is text, results never travel this way")                                         \
     X(HTTP_REQUEST_TIMEOUT_MS, "http.request_timeout_ms", INT, "3000", 500, 60000, "ms",                          \

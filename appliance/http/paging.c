@@ -29,15 +29,10 @@ enum rl_rc statuses_parse(const char *text, unsigned *ret_mask, struct rl_err *e
     return RL_OK;
 }
 
-enum rl_rc page_parse(const struct query *query, bool with_status, bool ascending,
-                      struct page_query *ret_page, struct rl_err *err)
+enum rl_rc page_common(const struct query *query, bool ascending, struct page_query *ret_page,
+                       struct rl_err *err)
 {
-    static const char *const names[] = {"limit", "after", "order", "status", NULL};
-    static const char *const names_plain[] = {"limit", "after", "order", NULL};
     struct page_query page = {.limit = LIMIT_DEFAULT, .ascending = ascending};
-    enum rl_rc rc = query_only(query, with_status ? names : names_plain, err);
-    if (rc != RL_OK)
-        return rc;
     const char *text = query_get(query, "limit");
     int64_t number;
     if (text) {
@@ -56,12 +51,24 @@ enum rl_rc page_parse(const struct query *query, bool with_status, bool ascendin
         if (!page.ascending && strcmp(text, "desc") != 0)
             return rl_fail_field(err, RL_INVALID_FIELD, "order", "must be asc or desc");
     }
-    text = query_get(query, "status");
-    if (text) {
+    *ret_page = page;
+    return RL_OK;
+}
+
+enum rl_rc page_parse(const struct query *query, bool with_status, bool ascending,
+                      struct page_query *ret_page, struct rl_err *err)
+{
+    static const char *const names[] = {"limit", "after", "order", "status", NULL};
+    static const char *const names_plain[] = {"limit", "after", "order", NULL};
+    struct page_query page;
+    enum rl_rc rc = query_only(query, with_status ? names : names_plain, err);
+    if (rc == RL_OK)
+        rc = page_common(query, ascending, &page, err);
+    const char *text = query_get(query, "status");
+    if (rc == RL_OK && text)
         rc = statuses_parse(text, &page.statuses, err);
-        if (rc != RL_OK)
-            return rc;
-    }
+    if (rc != RL_OK)
+        return rc;
     *ret_page = page;
     return RL_OK;
 }

@@ -269,7 +269,8 @@ void reply_error(struct request *r, const struct rl_err *err)
     if (err->code == RL_UNAUTHORIZED)
         reply_header(r, "WWW-Authenticate", "Bearer realm=\"reeld\"");
     if (status == 503)
-        reply_header(r, "Retry-After", "1");
+        reply_header(r, "Retry-After", "%lld",
+                     (long long)(r->retry_after_s > 0 ? r->retry_after_s : 1));
     if (status == 429 || status == 507)
         reply_header(r, "Retry-After", "%lld",
                      (long long)(r->retry_after_s > 0 ? r->retry_after_s : FULL_RETRY_S));

@@ -37,6 +37,8 @@ struct http {
     int threads; /* ordinary requests at once */
     int workers; /* CivetWeb's threads */
 
+    _Atomic int streams;           /* streams and long polls that wait now */
+    _Atomic int sockets;           /* WebSockets open or being opened */
     _Atomic int connections;       /* connections that hold a thread now */
     _Atomic bool draining;         /* http_stop was called */
     _Atomic bool backup_busy;      /* one backup at a time, until its last byte is out */
@@ -79,6 +81,7 @@ struct request {
     struct rl_buf headers; /* extra lines of the answer's head */
     bool close;            /* the connection ends after this answer */
     bool answered;
+    bool upgrade; /* CivetWeb goes on with this request: a WebSocket */
     int status;
     int64_t began_us;
 };
@@ -164,11 +167,33 @@ enum rl_rc statuses_parse(const char *text, unsigned *ret_mask, struct rl_err *e
  * order when none is asked for. */
 enum rl_rc page_parse(const struct query *query, bool with_status, bool ascending,
                       struct page_query *ret_page, struct rl_err *err) RL_NODISCARD;
+/* limit, after and order only, whatever else the query holds. */
+enum rl_rc page_common(const struct query *query, bool ascending, struct page_query *ret_page,
+                       struct rl_err *err) RL_NODISCARD;
 #define LIST_ANSWER_BYTES (64u << 20) /* 200 of the largest tasks */
 
 /* ---- tasks.c ---- */
 /* The task as the answer; with an ETag for GET. */
 enum rl_rc reply_task(struct request *r, int status, const struct task *task, struct rl_err *err);
+
+/* ---- stream.c ---- */
+/* Take a place in the budget of streams and long polls. RL_UNAVAILABLE with Retry-After when all are taken. */
+enum rl_rc stream_enter(struct request *r, struct rl_err *err) RL_NODISCARD;
+void stream_leave(struct request *r);
+bool stream_wanted(const struct request *r); /* Accept: text/event-stream */
+/* The events of one task as a stream; answers until the task is finished or the client is gone. */
+enum rl_rc stream_task(struct request *r, int64_t task_id, struct rl_err *err);
+/* "0".."60" of `field`. */
+enum rl_rc stream_wait_seconds(const char *text, const char *field, int64_t *ret_s, struct rl_err *err) RL_NODISCARD;
+/* Wait until the task's version passes `after`, or (until_end) until it is finished, at most wait_s. Returns
+ * new: the task as it is then. */
+enum rl_rc stream_wait_task(struct request *r, int64_t task_id, int64_t after, bool until_end, int64_t wait_s,
+                            struct task **ret_task, struct rl_err *err) RL_NODISCARD;
+enum rl_rc event_page(struct request *r, struct rl_err *err);
+
+/* ---- socket.c ---- */
+void socket_register(struct http *http);                  /* after the server's start */
+void socket_release(const struct mg_connection *conn);    /* when a connection closes */
 
 /* ---- files.c ---- */
 /* Write bytes [from, from + len) of fd after reply_head. */
@@ -181,12 +206,27 @@ enum rl_rc http_task_get(struct request *r, struct rl_err *err);
 enum rl_rc http_task_events(struct request *r, struct rl_err *err);
 enum rl_rc http_task_cancel(struct request *r, struct rl_err *err);
 enum rl_rc http_task_link(struct request *r, struct rl_err *err);
+enum rl_rc http_events(struct request *r, struct rl_err *err); /* stream.c */
+enum rl_rc http_socket(struct request *r, struct rl_err *err); /* socket.c */
 enum rl_rc http_task_video(struct request *r, struct rl_err *err); /* files.c */
 enum rl_rc http_task_poster(struct request *r, struct rl_err *err);
 enum rl_rc http_dead_list(struct request *r, struct rl_err *err); /* dead.c */
 enum rl_rc http_dead_replay(struct request *r, struct rl_err *err);
 enum rl_rc http_dead_replay_many(struct request *r, struct rl_err *err);
 enum rl_rc http_dead_dismiss(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_list(struct request *r, struct rl_err *err); /* endpoints.c */
+enum rl_rc http_endpoint_create(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_get(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_update(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_delete(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_rotate(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_test(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_enable(struct request *r, struct rl_err *err);
+enum rl_rc http_endpoint_disable(struct request *r, struct rl_err *err);
+enum rl_rc http_delivery_list(struct request *r, struct rl_err *err);
+enum rl_rc http_task_deliveries(struct request *r, struct rl_err *err);
+enum rl_rc http_delivery_resend(struct request *r, struct rl_err *err);
+enum rl_rc http_deliveries_resend(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_list(struct request *r, struct rl_err *err); /* operate.c */
 enum rl_rc http_queue_pause(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_resume(struct request *r, struct rl_err *err);

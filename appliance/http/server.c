@@ -14,8 +14,10 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "config/config.h"
+#include "events/events.h"
 #include "http/request.h"
 
+#define GOODBYE_MS    2000
 #define SPARE_WORKERS 8 /* so that a full house can still be told so */
 
 /* ---- one request ---- */
@@ -59,14 +61,16 @@ static enum rl_rc admit(struct request *r, int in_flight, struct rl_err *err)
 {
     struct http *http = r->http;
     int connections = atomic_load(&http->connections);
-    int busy = in_flight > connections ? in_flight : connections;
+    int held = atomic_load(&http->streams) + atomic_load(&http->sockets);
+    int busy = (in_flight > connections ? in_flight : connections) - held;
     if (busy * 4 >= http->threads * 3)
         r->close = true;
     if (is_probe(r))
         return RL_OK;
     if (atomic_load(&http->draining))
         return rl_fail(err, RL_UNAVAILABLE, "the server is stopping");
-    if (in_flight > http->threads || connections > http->workers - SPARE_WORKERS / 2) {
+    int ordinary = in_flight - atomic_load(&http->streams);
+    if (ordinary > http->threads || connections > http->workers - SPARE_WORKERS / 2) {
         atomic_fetch_add(&http->turned_away, 1);
         return rl_fail(err, RL_UNAVAILABLE, "all threads are busy");
     }
@@ -90,7 +94,7 @@ static void answer(struct request *r, int in_flight)
         else
             reply_error(r, &err);
     }
-    if (r->close)
+    if (r->close && !r->upgrade)
         body_discard(r);
 }
 
@@ -115,7 +119,7 @@ static int begin_request(struct mg_connection *conn)
     request_init(&r, http, conn);
     answer(&r, in_flight);
     log_request(&r);
-    int status = r.status;
+    int status = r.upgrade ? 0 : r.status > 0 ? r.status : 500;
     request_free(&r);
     if (status >= 100 && status < 600)
         atomic_fetch_add(&http->answers[status / 100], 1);
@@ -124,7 +128,7 @@ static int begin_request(struct mg_connection *conn)
     if (--http->in_flight == 0)
         (void)pthread_cond_broadcast(&http->idle);
     (void)pthread_mutex_unlock(&http->lock);
-    return status > 0 ? status : 500;
+    return status; /* 0: CivetWeb goes on with the upgrade that the router let pass */
 }
 
 /* ---- CivetWeb's other call-backs ---- */
@@ -155,6 +159,7 @@ static int init_connection(const struct mg_connection *conn, void **conn_data)
 static void connection_close(const struct mg_connection *conn)
 {
     struct http *http = mg_get_user_data(mg_get_context(conn));
+    socket_release(conn);
     atomic_fetch_sub(&http->connections, 1);
 }
 
@@ -293,6 +298,7 @@ enum rl_rc http_start(struct tasks *tasks, struct pool *pool, struct outbox *out
         http_free(http);
         return rc;
     }
+    socket_register(http);
     struct mg_server_port port;
     if (mg_get_server_ports(http->mg, 1, &port) == 1)
         http->port = port.port;
@@ -313,12 +319,18 @@ void http_stop(struct http *http, int64_t wait_ms)
     if (!http)
         return;
     atomic_store(&http->draining, true);
+    hub_ring(tasks_hub(http->tasks)); /* streams end */
     struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);
     (void)pthread_mutex_lock(&http->lock);
     while (http->in_flight > 0 &&
            pthread_cond_clockwait(&http->idle, &http->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
         ;
     int left = http->in_flight;
+    /* Sockets say goodbye before the library cuts them; who does not answer is not waited for. */
+    until = rl_deadline(CLOCK_MONOTONIC, wait_ms < GOODBYE_MS ? wait_ms : GOODBYE_MS);
+    while (atomic_load(&http->sockets) > 0 &&
+           pthread_cond_clockwait(&http->idle, &http->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+        ;
     (void)pthread_mutex_unlock(&http->lock);
     if (left > 0)
         rl_log(RL_LOG_WARN, "http_stop", "requests_cut=%d waited_ms=%lld", left,

@@ -31,6 +31,8 @@ enum rl_rc http_task_events(struct request *r, struct rl_err *err)
     int64_t id;
     struct page_query page;
     enum rl_rc rc = request_id_param(r, "task", &id, err);
+    if (rc == RL_OK && stream_wanted(r))
+        return stream_task(r, id, err);
     if (rc == RL_OK) /* a history is read from its beginning */
         rc = page_parse(&r->query, false, true, &page, err);
     if (rc != RL_OK)
@@ -86,6 +88,26 @@ enum rl_rc reply_task(struct request *r, int status, const struct task *task, st
     return reply_task_with(r, status, task, NULL, err);
 }
 
+/* ?wait=S: not before the version passes after_version, the task is finished, or S seconds are over. */
+static enum rl_rc get_or_wait(struct request *r, int64_t id, struct task **ret_task,
+                              struct rl_err *err)
+{
+    const char *wait = query_get(&r->query, "wait"), *version = query_get(&r->query, "after_version");
+    int64_t wait_s = 0, after = 0;
+    enum rl_rc rc = wait ? stream_wait_seconds(wait, "wait", &wait_s, err) : RL_OK;
+    if (rc == RL_OK && version && strcmp(version, "0") != 0 &&
+        !task_id_parse(version, strlen(version), &after))
+        rc = rl_fail_field(err, RL_INVALID_FIELD, "after_version", "must be a version");
+    if (rc == RL_OK && (!wait || version))
+        return wait ? stream_wait_task(r, id, after, false, wait_s, ret_task, err)
+                    : task_get(r->http->tasks, &r->caller, id, ret_task, err);
+    if (rc != RL_OK)
+        return rc;
+    AUTO_TASK struct task *now = NULL; /* no version given: what is there now is known */
+    rc = task_get(r->http->tasks, &r->caller, id, &now, err);
+    return rc == RL_OK ? stream_wait_task(r, id, now->version, false, wait_s, ret_task, err) : rc;
+}
+
 enum rl_rc http_task_get(struct request *r, struct rl_err *err)
 {
     int64_t id;
@@ -97,7 +119,7 @@ enum rl_rc http_task_get(struct request *r, struct rl_err *err)
     if (rc == RL_OK && wanted && strcmp(wanted, "1") != 0)
         rc = rl_fail_field(err, RL_INVALID_FIELD, "explain", "must be 1");
     if (rc == RL_OK)
-        rc = task_get(r->http->tasks, &r->caller, id, &task, err);
+        rc = get_or_wait(r, id, &task, err);
     if (rc == RL_OK && wanted)
         rc = task_explain(r->http->tasks, task, &explain, err);
     if (rc != RL_OK)
@@ -105,6 +127,34 @@ enum rl_rc http_task_get(struct request *r, struct rl_err *err)
     while (explain.len > 0 && explain.data[explain.len - 1] == ' ')
         explain.data[--explain.len] = '\0';
     return reply_task_with(r, 200, task, explain.data, err);
+}
+
+/* Prefer: wait=S (RFC 7240): the finished task when it ends in time. false: no such preference. */
+static bool prefer_wait(struct request *r, int64_t *ret_s)
+{
+    const char *prefer = request_header(r, "Prefer"), *wait = prefer ? strstr(prefer, "wait=") : NULL;
+    char text[8] = "";
+    size_t len = wait ? strspn(wait + 5, "0123456789") : 0;
+    if (!wait || len == 0 || len > 2)
+        return false; /* an unusable preference is no error */
+    memcpy(text, wait + 5, len);
+    return stream_wait_seconds(text, "Prefer", ret_s, NULL) == RL_OK;
+}
+
+/* The answer to a submit; it exists by now, so waiting can only fail to wait. */
+static enum rl_rc reply_submitted(struct request *r, struct task *task, bool replayed,
+                                  struct rl_err *err)
+{
+    AUTO_TASK struct task *later = NULL;
+    int64_t wait_s;
+    bool ended = false;
+    if (prefer_wait(r, &wait_s) &&
+        stream_wait_task(r, task->task_id, 0, true, wait_s, &later, NULL) == RL_OK) {
+        enum task_status status;
+        ended = task_status_parse(later->status, &status) && task_status_terminal(status);
+        reply_header(r, "Preference-Applied", "wait=%lld", (long long)wait_s);
+    }
+    return reply_task(r, replayed || ended ? 200 : 202, later ? later : task, err);
 }
 
 enum rl_rc http_task_submit(struct request *r, struct rl_err *err)
@@ -129,7 +179,7 @@ enum rl_rc http_task_submit(struct request *r, struct rl_err *err)
     reply_header(r, "Location", "/api/v1/tasks/%lld", (long long)task->task_id);
     if (reply.replayed)
         reply_header(r, "Idempotency-Replayed", "true");
-    return reply_task(r, reply.replayed ? 200 : 202, task, err);
+    return reply_submitted(r, task, reply.replayed, err);
 }
 
 /* Empty, or {"mode": "soft" | "hard"}. */

@@ -390,12 +390,11 @@ static bool literal(const struct target *target, struct sockaddr_storage *ret_ad
 {
     struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)target->port)};
     struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)target->port)};
-    const char *host = strcasecmp(target->host, "localhost") == 0 ? "127.0.0.1" : target->host;
 
     memset(ret_addr, 0, sizeof *ret_addr);
-    if (inet_pton(AF_INET, host, &in.sin_addr) == 1)
+    if (inet_pton(AF_INET, target->host, &in.sin_addr) == 1)
         memcpy(ret_addr, &in, sizeof in);
-    else if (inet_pton(AF_INET6, host, &in6.sin6_addr) == 1)
+    else if (inet_pton(AF_INET6, target->host, &in6.sin6_addr) == 1)
         memcpy(ret_addr, &in6, sizeof in6);
     else
         return false;

@@ -31,8 +31,8 @@ void net_policy_set_own_port(struct net_policy *policy, int port);
 bool net_policy_allows(const struct net_policy *policy, const char *endpoint,
                        const struct sockaddr *addr);
 
-/* The same for an endpoint whose host is an address or "localhost", before anything is dialled:
- * RL_INVALID_FIELD naming `field`, saying why. Other names pass: they are judged when dialled. */
+/* The same for an endpoint whose host is an address, before anything is dialled: RL_INVALID_FIELD
+ * naming `field`, saying why. A name passes: it is judged when dialled. */
 enum rl_rc net_policy_check(const struct net_policy *policy, const char *endpoint,
                             const char *field, struct rl_err *err) RL_NODISCARD;
 

@@ -173,6 +173,8 @@ void task_crash_move(const struct tasks *tasks, const struct task *task, struct 
 void schedule_hint(struct tasks *tasks, int64_t at);
 
 /* json.c */
+/* progress, phase, step, total_steps, eta_seconds, queue_position, poll_after_ms into an open object */
+void task_write_progress(struct tasks *tasks, const struct task *task, struct rl_jw *w);
 char *task_callback_body(struct tasks *tasks, const struct task *task, const char *type,
                          int64_t timestamp); /* returns new; NULL: no memory */
 void task_event_json(struct rl_jw *w, int64_t seq, int64_t task_id, int64_t timestamp,

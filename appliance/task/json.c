@@ -74,7 +74,7 @@ static int64_t eta_ms(struct tasks *tasks, const struct task *task, const struct
     return -1;
 }
 
-static void write_progress(struct tasks *tasks, const struct task *task, struct rl_jw *w)
+void task_write_progress(struct tasks *tasks, const struct task *task, struct rl_jw *w)
 {
     struct live live = look(tasks, task);
     if (strcmp(task->status, "SUCCEEDED") == 0)
@@ -197,7 +197,7 @@ void task_json(struct tasks *tasks, const struct task *task, struct rl_jw *w, co
     rl_jw_str(w, "worker_id", task->worker_id);
     write_times(tasks, task, w);
     write_counts(task, w);
-    write_progress(tasks, task, w);
+    task_write_progress(tasks, task, w);
     rl_jw_str(w, "cancel_mode", task->cancel_mode);
     rl_jw_str(w, "error_code", task->error_code);
     rl_jw_str(w, "error_msg", task->error_msg);

@@ -383,3 +383,9 @@ enum rl_rc key_token_check(struct tasks *tasks, const char *purpose, const char 
     *ret_expires_ms = expires_s * 1000;
     return RL_OK;
 }
+
+enum rl_rc key_check(struct tasks *tasks, int64_t key_id, struct rl_err *err)
+{
+    struct key_work work = {.by = SQL_KEY_BY_ID, .key_id = key_id};
+    return store_read(tasks->store, find_key, &work, err);
+}

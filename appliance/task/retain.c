@@ -104,7 +104,8 @@ static enum rl_rc forget_events(struct store_conn *conn, void *arg, struct rl_er
     enum rl_rc rc = store_int(find, 0, &o->task_id, err);
     if (rc != RL_OK || o->task_id == 0)
         return rc;
-    static const enum store_sql steps[] = {SQL_PURGE_EVENTS, SQL_PURGE_FORGET};
+    static const enum store_sql steps[] = {SQL_EVENTS_PRUNED_SET, SQL_PURGE_EVENTS,
+                                           SQL_PURGE_FORGET};
     for (size_t i = 0; rc == RL_OK && i < RL_ARRAY_LEN(steps); i++) {
         struct store_stmt *stmt = store_stmt(conn, steps[i]);
         store_bind_int(stmt, ":task_id", o->task_id);

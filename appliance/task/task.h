@@ -4,6 +4,7 @@
 #define RL_TASK_TASK_H
 
 #include "base/rl.h"
+#include "events/events.h"
 #include "task/columns.h"
 #include "task/state.h"
 
@@ -11,7 +12,6 @@ struct config;
 struct store;
 struct store_conn;
 struct hub;
-struct hub_event;
 struct engines;
 struct engine_device;
 struct net_policy;
@@ -153,7 +153,40 @@ enum rl_rc task_explain(struct tasks *tasks, const struct task *task, struct rl_
  * this worker into an open object; nulls when it is idle. */
 void runs_json(struct tasks *tasks, const char *worker_id, struct rl_jw *w);
 
+/* ---- following (follow.c) ---- */
+#define EVENT_BATCH 64
+struct event_filter {
+    int64_t task_id;   /* 0 = every task that the caller may see */
+    unsigned statuses; /* mask of to_status; 0 = any */
+};
+struct event_batch {
+    struct hub_event events[EVENT_BATCH]; /* oldest first; each json owned */
+    size_t count;
+    int64_t last; /* the answer is complete up to this seq: ask again after it */
+    bool gap;     /* history between `after` and the first event was pruned */
+};
+void event_batch_clear(struct event_batch *batch);
+/* The next events after a seq. The caller has checked that it may see filter->task_id. */
+enum rl_rc events_after(struct tasks *tasks, const struct caller *caller, const struct event_filter *filter,
+                        int64_t after, struct event_batch *batch, struct rl_err *err) RL_NODISCARD;
+int64_t events_last(struct tasks *tasks); /* the newest seq */
+/* What to wait for at the doorbell. */
+struct hub_filter event_hub_filter(const struct caller *caller, const struct event_filter *filter);
+
+struct run_progress {
+    int64_t task_id, attempt;
+    int phase, step, total;
+};
+/* Where the visible runs (of one task, or all: 0) are now; at most `room`. */
+size_t runs_progress(struct tasks *tasks, const struct caller *caller, int64_t task_id, struct run_progress *progress,
+                     size_t room);
+/* {task_id, attempt, progress, phase, step, total_steps, eta_seconds, queue_position, poll_after_ms} */
+enum rl_rc task_progress_json(struct tasks *tasks, const struct caller *caller, int64_t task_id, struct rl_buf *out,
+                              struct rl_err *err) RL_NODISCARD;
+
 /* ---- keys (keys.c) ---- */
+/* Is the key still valid? RL_UNAUTHORIZED when it was revoked: long streams ask now and then. */
+enum rl_rc key_check(struct tasks *tasks, int64_t key_id, struct rl_err *err) RL_NODISCARD;
 /* RL_UNAUTHORIZED when the key is unknown or revoked. Answers from memory after the first use. */
 enum rl_rc key_authenticate(struct tasks *tasks, const char *key, struct caller *ret_caller,
                             struct rl_err *err) RL_NODISCARD;

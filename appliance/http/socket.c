@@ -1,0 +1,392 @@
+/* WebSocket /api/v1/ws: the same events as the streams, for clients that subscribe and unsubscribe.
+ * CivetWeb reserves memory by the length that a frame claims, so nobody reaches its frame reader
+ * unauthenticated: the router checks the key and a small cap before it lets the upgrade pass. The
+ * worker of the connection reads; a thread of the socket writes. Invariants: one writer per socket;
+ * a socket's state lives from the upgrade to its close; nothing is queued, a slow reader is closed
+ * with a reason and resumes by seq. */
+#include "http/request.h"
+
+#include <string.h>
+
+#include "base/clock.h"
+#include "config/config.h"
+#include "events/events.h"
+
+#define SOCKET_TASKS    64   /* subscriptions to single tasks per socket */
+#define MESSAGE_BYTES   8192 /* a client's message */
+#define PROGRESS_MS     500
+#define PROGRESS_RUNS   32
+#define CLOSE_NORMAL    1000
+#define CLOSE_GOING     1001
+#define CLOSE_POLICY    1008
+#define CLOSE_TOO_BIG   1009
+#define CLOSE_TRY_LATER 1013
+
+struct socket {
+    struct http *http;
+    struct mg_connection *conn;
+    struct caller caller;
+    pthread_t writer;
+    bool writing; /* the thread was started */
+
+    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, answer, wanted, over */
+    bool all;
+    int64_t tasks[SOCKET_TASKS];
+    size_t task_count;
+    int64_t seen;
+    struct rl_buf answer; /* what the reader wants said */
+    bool wanted;          /* subscriptions changed or an answer waits */
+    bool over;            /* the connection ends */
+
+    struct event_batch batch; /* the writer's own, like what follows */
+    struct run_progress runs[PROGRESS_RUNS];
+    size_t run_count;
+};
+
+static bool say(struct socket *s, const char *text, size_t len)
+{
+    return mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_TEXT, text, len) > 0;
+}
+
+static void say_close(struct socket *s, int code, const char *reason)
+{
+    char frame[125];
+    size_t len = strlen(reason) < sizeof frame - 2 ? strlen(reason) : sizeof frame - 2;
+    frame[0] = (char)(code >> 8);
+    frame[1] = (char)(code & 0xff);
+    memcpy(frame + 2, reason, len);
+    (void)mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE, frame,
+                             len + 2); /* it ends anyway */
+}
+
+/* ---- the writer ---- */
+
+static bool subscribed_locked(const struct socket *s, int64_t task_id)
+{
+    bool found = s->all;
+    for (size_t i = 0; i < s->task_count && !found; i++)
+        found = s->tasks[i] == task_id;
+    return found;
+}
+
+static bool say_wrapped(struct socket *s, const char *kind, const char *json)
+{
+    AUTO_BUF struct rl_buf out;
+    rl_buf_init(&out, 1 << 20);
+    rl_buf_fmt(&out, "{\"event\":\"%s\",\"data\":%s}", kind, json);
+    return !out.failed && say(s, out.data, out.len);
+}
+
+/* What the reader left to say. */
+static bool say_answers(struct socket *s)
+{
+    pthread_mutex_lock(&s->lock);
+    char *text = s->answer.len ? rl_buf_take(&s->answer) : NULL;
+    rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
+    s->wanted = false;
+    pthread_mutex_unlock(&s->lock);
+    bool ok = true;
+    for (char *line = text; ok && line && *line;) {
+        char *end = strchr(line, '\n');
+        size_t len = end ? (size_t)(end - line) : strlen(line);
+        ok = say(s, line, len);
+        line += len + (end != NULL);
+    }
+    free(text);
+    return ok;
+}
+
+static bool say_events(struct socket *s)
+{
+    struct event_filter any = {.task_id = 0};
+    pthread_mutex_lock(&s->lock);
+    int64_t after = s->seen;
+    pthread_mutex_unlock(&s->lock);
+    if (events_after(s->http->tasks, &s->caller, &any, after, &s->batch, NULL) != RL_OK)
+        return false;
+    bool ok = !s->batch.gap || say_wrapped(s, "gap", "{}");
+    for (size_t i = 0; ok && i < s->batch.count; i++) {
+        pthread_mutex_lock(&s->lock);
+        bool wanted = subscribed_locked(s, s->batch.events[i].task_id);
+        pthread_mutex_unlock(&s->lock);
+        ok = !wanted || say_wrapped(s, "status", s->batch.events[i].json);
+    }
+    event_batch_clear(&s->batch);
+    pthread_mutex_lock(&s->lock);
+    if (s->seen == after) /* else a subscription moved it back meanwhile */
+        s->seen = s->batch.last;
+    pthread_mutex_unlock(&s->lock);
+    return ok;
+}
+
+static bool say_progress(struct socket *s)
+{
+    struct run_progress now[PROGRESS_RUNS];
+    size_t n = runs_progress(s->http->tasks, &s->caller, 0, now, PROGRESS_RUNS);
+    bool ok = true;
+    for (size_t i = 0; ok && i < n; i++) {
+        bool known = false;
+        for (size_t k = 0; k < s->run_count && !known; k++)
+            known = memcmp(&now[i], &s->runs[k], sizeof now[i]) == 0;
+        pthread_mutex_lock(&s->lock);
+        bool wanted = subscribed_locked(s, now[i].task_id);
+        pthread_mutex_unlock(&s->lock);
+        AUTO_BUF struct rl_buf text;
+        rl_buf_init(&text, 1024);
+        if (!known && wanted &&
+            task_progress_json(s->http->tasks, &s->caller, now[i].task_id, &text, NULL) == RL_OK)
+            ok = say_wrapped(s, "progress", text.data);
+    }
+    memcpy(s->runs, now, n * sizeof now[0]);
+    s->run_count = n;
+    return ok;
+}
+
+static void *writer_main(void *arg)
+{
+    struct socket *s = arg;
+    struct hub *hub = tasks_hub(s->http->tasks);
+    struct hub_filter mine = event_hub_filter(&s->caller, &(struct event_filter){.task_id = 0});
+    int64_t beat_ms = rl_mono_ms(), progress_ms = 0;
+    bool ok = true;
+    for (;;) {
+        uint64_t tick = hub_tick(hub);
+        pthread_mutex_lock(&s->lock);
+        bool over = s->over;
+        int64_t before = s->seen;
+        pthread_mutex_unlock(&s->lock);
+        if (over || !ok)
+            break;
+        if (atomic_load(&s->http->draining)) {
+            say_close(s, CLOSE_GOING, "the server is stopping");
+            break;
+        }
+        ok = say_answers(s) && say_events(s);
+        int64_t now = rl_mono_ms();
+        if (ok && now - progress_ms >= PROGRESS_MS) {
+            ok = say_progress(s);
+            progress_ms = now;
+        }
+        if (ok && now - beat_ms >= config_int(s->http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
+            if (key_check(s->http->tasks, s->caller.key_id, NULL) == RL_UNAUTHORIZED) {
+                say_close(s, CLOSE_POLICY, "the key was revoked");
+                break;
+            }
+            ok = mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_PING, "", 0) > 0;
+            beat_ms = now;
+        }
+        pthread_mutex_lock(&s->lock);
+        bool more = s->seen > before || s->wanted;
+        pthread_mutex_unlock(&s->lock);
+        if (ok && !more)
+            (void)hub_wait(hub, &mine, tick, runs_active(s->http->tasks) > 0 ? PROGRESS_MS : 1000);
+    }
+    if (!ok)
+        say_close(s, CLOSE_TRY_LATER, "too slow: connect again and resume by seq");
+    return NULL;
+}
+
+/* ---- the reader: what clients say ---- */
+
+static void answer_locked(struct socket *s, const char *op, const char *code, const char *detail)
+{
+    struct rl_jw w;
+    rl_jw_init(&w, &s->answer, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_str(&w, "event", code ? "error" : op);
+    rl_jw_object(&w, "data");
+    if (code) {
+        rl_jw_str(&w, "code", code);
+        rl_jw_str(&w, "detail", detail);
+    } else {
+        rl_jw_i64(&w, "seq", s->seen);
+        rl_jw_bool(&w, "all", s->all);
+        rl_jw_i64(&w, "tasks", (int64_t)s->task_count);
+    }
+    rl_jw_end_object(&w);
+    rl_jw_end_object(&w);
+    rl_buf_str(&s->answer, "\n");
+    s->wanted = true;
+}
+
+static void add_task_locked(struct socket *s, int64_t task_id)
+{
+    if (s->task_count < SOCKET_TASKS && !subscribed_locked(s, task_id))
+        s->tasks[s->task_count++] = task_id;
+}
+
+static void drop_task_locked(struct socket *s, int64_t task_id)
+{
+    for (size_t i = 0; i < s->task_count; i++)
+        if (s->tasks[i] == task_id)
+            s->tasks[i--] = s->tasks[--s->task_count];
+}
+
+static enum rl_rc apply_locked(struct socket *s, const struct rl_json *root, bool add,
+                               struct rl_err *err)
+{
+    const struct rl_json *all = rl_json_get(root, "all"), *ids = rl_json_get(root, "task_ids"),
+                         *after = rl_json_get(root, "after");
+    if (!all && !ids)
+        return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "or all is required");
+    if (after && rl_json_int(after, "after", 0, RL_JSON_MAX_INT, &s->seen, err) != RL_OK)
+        return err->code;
+    if (all && rl_json_is_true(all))
+        s->all = add;
+    if (all && rl_json_is_true(all) && !add)
+        s->task_count = 0;
+    for (const struct rl_json *v = rl_json_child(ids); v; v = rl_json_next(v)) {
+        const char *text = rl_json_text(v);
+        int64_t id;
+        if (!text || !task_id_parse(text, strlen(text), &id))
+            return rl_fail_field(err, RL_INVALID_FIELD, "task_ids",
+                                 "holds something that is no task id");
+        if (add && s->task_count == SOCKET_TASKS)
+            return rl_fail_field(err, RL_INVALID_FIELD, "task_ids",
+                                 "at most %d tasks per socket; subscribe to all", SOCKET_TASKS);
+        if (add)
+            add_task_locked(s, id);
+        else
+            drop_task_locked(s, id);
+    }
+    return RL_OK;
+}
+
+/* {"op": "subscribe" | "unsubscribe", "task_ids"?: […], "all"?: true, "after"?: seq} or {"op":
+ * "ping"} */
+static void understand(struct socket *s, const char *text, size_t len)
+{
+    AUTO_JSON struct rl_json *root = NULL;
+    struct rl_err err = {.code = RL_OK};
+    enum rl_rc rc = rl_json_parse(text, len, &root, &err);
+    const char *op = rc == RL_OK ? rl_json_text(rl_json_get(root, "op")) : NULL;
+    pthread_mutex_lock(&s->lock);
+    if (rc != RL_OK) {
+        answer_locked(s, NULL, rl_code_name(rc), err.reason);
+    } else if (op && !strcmp(op, "ping")) {
+        answer_locked(s, "pong", NULL, NULL);
+    } else if (op && (!strcmp(op, "subscribe") || !strcmp(op, "unsubscribe"))) {
+        rc = apply_locked(s, root, op[0] == 's', &err);
+        answer_locked(s, op[0] == 's' ? "subscribed" : "unsubscribed",
+                      rc == RL_OK ? NULL : rl_code_name(rc), err.reason);
+    } else {
+        answer_locked(s, NULL, "INVALID_FIELD", "op must be subscribe, unsubscribe or ping");
+    }
+    pthread_mutex_unlock(&s->lock);
+    hub_ring(tasks_hub(s->http->tasks));
+}
+
+/* ---- CivetWeb's call-backs ---- */
+
+static int on_connect(const struct mg_connection *conn, void *data)
+{
+    (void)data;
+    return mg_get_user_connection_data(conn) ? 0 : 1; /* only what the router let pass */
+}
+
+static void on_ready(struct mg_connection *conn, void *data)
+{
+    (void)data;
+    struct socket *s = mg_get_user_connection_data(conn);
+    s->conn = conn;
+    s->writing = pthread_create(&s->writer, NULL, writer_main, s) == 0;
+    if (!s->writing)
+        say_close(s, CLOSE_TRY_LATER, "no thread for this socket");
+}
+
+static int on_data(struct mg_connection *conn, int bits, char *text, size_t len, void *data)
+{
+    (void)data;
+    struct socket *s = mg_get_user_connection_data(conn);
+    int opcode = bits & 0xf;
+    if (!s->writing || opcode == MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE)
+        return 0;
+    if (opcode == MG_WEBSOCKET_OPCODE_PING)
+        return mg_websocket_write(conn, MG_WEBSOCKET_OPCODE_PONG, text, len) > 0;
+    if (opcode == MG_WEBSOCKET_OPCODE_PONG)
+        return 1;
+    if (len > MESSAGE_BYTES) {
+        say_close(s, CLOSE_TOO_BIG, "a message is at most 8192 bytes");
+        return 0;
+    }
+    if (opcode != MG_WEBSOCKET_OPCODE_TEXT || !(bits & 0x80)) {
+        say_close(s, CLOSE_POLICY, "whole text messages only");
+        return 0;
+    }
+    understand(s, text, len);
+    return 1;
+}
+
+void socket_release(const struct mg_connection *conn)
+{
+    struct socket *s = mg_get_user_connection_data(conn);
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    s->over = true;
+    pthread_mutex_unlock(&s->lock);
+    hub_ring(tasks_hub(s->http->tasks));
+    if (s->writing)
+        pthread_join(s->writer, NULL);
+    event_batch_clear(&s->batch);
+    rl_buf_free(&s->answer);
+    pthread_mutex_destroy(&s->lock);
+    struct http *http = s->http;
+    free(s);
+    (void)pthread_mutex_lock(&http->lock);
+    atomic_fetch_sub(&http->sockets, 1);
+    (void)pthread_cond_broadcast(&http->idle);
+    (void)pthread_mutex_unlock(&http->lock);
+}
+
+static void on_close(const struct mg_connection *conn, void *data)
+{
+    (void)conn;
+    (void)data; /* connection_close releases the socket, also when the upgrade failed half-way */
+}
+
+void socket_register(struct http *http)
+{
+    mg_set_websocket_handler(http->mg, "/api/v1/ws$", on_connect, on_ready, on_data, on_close,
+                             http);
+}
+
+/* ---- the door ---- */
+
+static bool is_upgrade(const struct request *r)
+{
+    const char *upgrade = request_header(r, "Upgrade"),
+               *connection = request_header(r, "Connection");
+    return upgrade && connection && !strcasecmp(upgrade, "websocket") &&
+           strcasestr(connection, "upgrade") && request_header(r, "Sec-WebSocket-Key");
+}
+
+enum rl_rc http_socket(struct request *r, struct rl_err *err)
+{
+    const char *version = request_header(r, "Sec-WebSocket-Version");
+    if (!is_upgrade(r))
+        return rl_fail(err, RL_BAD_REQUEST, "this path speaks WebSocket");
+    if (!version || strcmp(version, "13") != 0)
+        return rl_fail_field(err, RL_BAD_REQUEST, "Sec-WebSocket-Version", "must be 13");
+    enum rl_rc rc = auth_check_origin(r, r->credential == CREDENTIAL_COOKIE, err);
+    if (rc != RL_OK)
+        return rc;
+    int most = (int)config_int(r->http->cfg, CFG_HTTP_SOCKETS);
+    if (atomic_fetch_add(&r->http->sockets, 1) >= most) {
+        atomic_fetch_sub(&r->http->sockets, 1);
+        return rl_fail(err, RL_UNAVAILABLE, "all %d sockets are in use (http.sockets)", most);
+    }
+    struct socket *s = calloc(1, sizeof *s);
+    if (!s) {
+        atomic_fetch_sub(&r->http->sockets, 1);
+        return rl_fail(err, RL_NO_MEMORY, "socket");
+    }
+    s->http = r->http;
+    s->caller = r->caller;
+    s->seen = events_last(r->http->tasks);
+    pthread_mutex_init(&s->lock, NULL);
+    rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
+    mg_set_user_connection_data(r->conn, s);
+    r->upgrade = true; /* begin_request lets CivetWeb go on */
+    return RL_OK;
+}
