@@ -242,7 +242,7 @@ static void test_net_policy_check_spellings(void **state)
         {"http://[::1]:3000/", NULL},
         {"http://hooks.example/", NULL}, /* names are judged when dialled */
         {"http://127.0.0.1:8080/", "own port"},
-        {"http://localhost:8080/", "own port"},
+        {"http://localhost:8080/", NULL}, /* a name */
         {"http://2130706433:8080/", "own port"},
         {"http://0177.0.0.1:8080/", "own port"},
         {"http://0x7f000001:8080/", "own port"},
