@@ -6,16 +6,16 @@
 #include "base/rl.h"
 
 struct rl_buf {
-    char *data;   /* owned; always NUL-terminated once anything was appended */
-    size_t len;   /* bytes without the NUL */
-    size_t cap;   /* bytes allocated */
-    size_t limit; /* most bytes `len` may reach */
-    bool failed;  /* limit passed or memory short; further appends do nothing */
+    char *data;     /* owned; always NUL-terminated once anything was appended */
+    size_t len;     /* bytes without the NUL */
+    size_t cap;     /* bytes allocated */
+    size_t limit;   /* most bytes `len` may reach */
+    bool failed;    /* limit passed or memory short; further appends do nothing */
     bool no_memory; /* the failure was memory, not the limit */
 };
 
 void rl_buf_init(struct rl_buf *b, size_t limit);
-void rl_buf_free(struct rl_buf *b); /* frees the bytes; b may be used again after init */
+void rl_buf_free(struct rl_buf *b);  /* frees the bytes; b may be used again after init */
 void rl_buf_clear(struct rl_buf *b); /* len = 0, keeps memory, clears `failed` */
 void rl_buf_append(struct rl_buf *b, const void *bytes, size_t len);
 void rl_buf_str(struct rl_buf *b, const char *s);
@@ -41,11 +41,13 @@ void rl_jw_end_array(struct rl_jw *w);
 void rl_jw_str(struct rl_jw *w, const char *key, const char *utf8); /* NULL writes null */
 void rl_jw_strn(struct rl_jw *w, const char *key, const char *utf8, size_t len);
 void rl_jw_i64(struct rl_jw *w, const char *key, int64_t v);
-void rl_jw_f64(struct rl_jw *w, const char *key, double v); /* shortest that reads back; not finite: null */
+void rl_jw_f64(struct rl_jw *w, const char *key,
+               double v); /* shortest that reads back; not finite: null */
 void rl_jw_bool(struct rl_jw *w, const char *key, bool v);
 void rl_jw_null(struct rl_jw *w, const char *key);
-void rl_jw_id(struct rl_jw *w, const char *key, int64_t id);      /* "123", null for 0 */
-void rl_jw_time(struct rl_jw *w, const char *key, int64_t ms);    /* RFC 3339 with ms, null for 0 */
-void rl_jw_raw(struct rl_jw *w, const char *key, const char *json); /* valid JSON text; NULL: null */
+void rl_jw_id(struct rl_jw *w, const char *key, int64_t id);   /* "123", null for 0 */
+void rl_jw_time(struct rl_jw *w, const char *key, int64_t ms); /* RFC 3339 with ms, null for 0 */
+void rl_jw_raw(struct rl_jw *w, const char *key,
+               const char *json); /* valid JSON text; NULL: null */
 
 #endif

@@ -10,7 +10,7 @@
 
 enum rl_rc rl_crypto_init(struct rl_err *err) RL_NODISCARD; /* once, before threads */
 void rl_random(void *bytes, size_t len);
-uint32_t rl_random_below(uint32_t bound); /* uniform in [0, bound) */
+uint32_t rl_random_below(uint32_t bound);                                /* uniform in [0, bound) */
 void rl_hash(const void *bytes, size_t len, uint8_t out[RL_HASH_BYTES]); /* BLAKE2b-256 */
 void rl_sha256(const void *bytes, size_t len, uint8_t out[RL_SHA256_BYTES]);
 /* SHA-256 and size of a file, read in 1 MiB steps. */

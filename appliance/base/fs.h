@@ -1,4 +1,5 @@
-/* Files: durable writes, locks, free space. Paths are the program's own; none comes from a client. */
+/* Files: durable writes, locks, free space. Paths are the program's own; none comes from a client.
+ */
 #ifndef RL_BASE_FS_H
 #define RL_BASE_FS_H
 
@@ -18,7 +19,8 @@ enum rl_rc rl_fs_commit(const char *tmp, const char *final, struct rl_err *err) 
 enum rl_rc rl_fs_sync_parent(const char *path, struct rl_err *err) RL_NODISCARD;
 /* Bytes an unprivileged writer can still use on the file system of path. */
 enum rl_rc rl_fs_free_bytes(const char *path, int64_t *ret_bytes, struct rl_err *err) RL_NODISCARD;
-/* Exclusive advisory lock on path (created 0600), held until the fd is closed. RL_LOCKED when taken. */
+/* Exclusive advisory lock on path (created 0600), held until the fd is closed. RL_LOCKED when
+ * taken. */
 enum rl_rc rl_fs_lock(const char *path, int *ret_fd, struct rl_err *err) RL_NODISCARD;
 /* RL_DISK_FULL for ENOSPC/EDQUOT, else RL_IO_ERROR, with "<what>: <strerror>". */
 enum rl_rc rl_fail_errno(struct rl_err *err, const char *what, int errnum);

@@ -8,15 +8,22 @@
 struct rl_json; /* a value inside a parsed tree */
 struct rl_buf;
 
-enum rl_json_type { RL_JSON_NULL, RL_JSON_BOOL, RL_JSON_NUMBER, RL_JSON_STRING, RL_JSON_ARRAY, RL_JSON_OBJECT };
+enum rl_json_type {
+    RL_JSON_NULL,
+    RL_JSON_BOOL,
+    RL_JSON_NUMBER,
+    RL_JSON_STRING,
+    RL_JSON_ARRAY,
+    RL_JSON_OBJECT
+};
 
-#define RL_JSON_MAX_DEPTH  32   /* worker stacks are 100 KiB; cJSON recurses */
-#define RL_JSON_MAX_VALUES 4096 /* 64 B per node in cJSON */
-#define RL_JSON_MAX_INT    INT64_C(9007199254740991) /* 2^53 - 1, what every JSON reader keeps exact */
+#define RL_JSON_MAX_DEPTH  32                        /* worker stacks are 100 KiB; cJSON recurses */
+#define RL_JSON_MAX_VALUES 4096                      /* 64 B per node in cJSON */
+#define RL_JSON_MAX_INT    INT64_C(9007199254740991) /* 2^53 - 1: exact in every reader */
 
 /* Parse text[0..len) (RFC 8259, nothing looser; top level may be any value).
- * Refused with RL_MALFORMED_JSON and the byte offset in the reason: invalid or overlong UTF-8, BOM, raw
- * control characters, NUL or \u0000, lone surrogates, depth > 32, > 4096 values, duplicate keys
+ * Refused with RL_MALFORMED_JSON and the byte offset in the reason: invalid or overlong UTF-8, BOM,
+ * raw control characters, NUL or \u0000, lone surrogates, depth > 32, > 4096 values, duplicate keys
  * (after unescaping), trailing bytes, leading zeros, any grammar error, and numbers of more than
  * 63 characters (cJSON would cut them). Numbers too large for a double pass here and fail in the
  * accessors, so that the error can name the field.

@@ -20,8 +20,8 @@ struct config *config_new(void);
 void config_free(struct config *cfg);
 /* `name` as in the table ("http.threads"). RL_INVALID_FIELD with field = name for an unknown key
  * (the nearest known one in the reason), a wrong type or a value out of range. */
-enum rl_rc config_set(struct config *cfg, const char *name, const char *value,
-                      struct rl_err *err) RL_NODISCARD;
+enum rl_rc config_set(struct config *cfg, const char *name, const char *value, struct rl_err *err)
+    RL_NODISCARD;
 /* "name=value", as on the command line. */
 enum rl_rc config_set_pair(struct config *cfg, const char *pair, struct rl_err *err) RL_NODISCARD;
 /* Lines `name = value`, `#` comments. The reason carries file:line. Repeated keys are refused. */

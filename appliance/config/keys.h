@@ -91,6 +91,8 @@
       "failed sign-ins of one address, and all requests of one that is not loopback; 0 = no limit")               \
     X(TRUSTED_PROXIES, "limit.trusted_proxies", TEXT, "", 0, 4096, "CIDR list",                                   \
       "front proxies whose X-Forwarded-For is believed, comma separated; none by default")                        \
+    X(LIMIT_CLIENTS, "limit.clients", TEXT, "", 0, 4096, "CIDR list",                                             \
+      "addresses that may use the server besides loopback, comma separated; empty = any (a key is needed all the same)")\
     X(RETAIN_DAYS, "retain.days", INT, "0", 0, 36500, "days",                                                     \
       "finished tasks and their videos are removed after this; 0 = kept (they are somebody's work)")              \
     X(RETAIN_COUNT, "retain.count", INT, "0", 0, 100000000, "tasks", "finished tasks kept at most; 0 = all")       \

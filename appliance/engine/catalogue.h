@@ -18,11 +18,11 @@ struct engines {
 
 /* Add an engine; RL_CONFLICT for a taken name, RL_ENGINE_ERROR for a description that contradicts
  * itself or another ABI. */
-enum rl_rc engines_add(struct engines *engines, const struct engine *engine,
-                       struct rl_err *err) RL_NODISCARD;
+enum rl_rc engines_add(struct engines *engines, const struct engine *engine, struct rl_err *err)
+    RL_NODISCARD;
 /* Load every *.so of `folder` in name order; what cannot be loaded is logged and left out. */
-enum rl_rc engines_load_plugins(struct engines *engines, const char *folder,
-                                struct rl_err *err) RL_NODISCARD;
+enum rl_rc engines_load_plugins(struct engines *engines, const char *folder, struct rl_err *err)
+    RL_NODISCARD;
 
 /* The model has such a knob at all; when not, any sane value is taken and only recorded. */
 bool engine_uses_steps(const struct engine_model *model);

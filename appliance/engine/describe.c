@@ -21,9 +21,8 @@ static void write_figures(struct rl_jw *w, const struct figure *figures, size_t 
 static void write_limits(struct rl_jw *w, const struct engine_model *m)
 {
     const struct figure figures[] = {
-        {"min_px", m->min_px},         {"max_px", m->max_px},
-        {"px_step", m->px_step},       {"min_frames", m->min_frames},
-        {"max_frames", m->max_frames}, {"frame_step", m->frame_step},
+        {"min_px", m->min_px},         {"max_px", m->max_px},         {"px_step", m->px_step},
+        {"min_frames", m->min_frames}, {"max_frames", m->max_frames}, {"frame_step", m->frame_step},
         {"min_fps", m->min_fps},       {"max_fps", m->max_fps},
     };
     rl_jw_object(w, "limits");

@@ -17,13 +17,20 @@ struct engine_device {
     char id[32];    /* "cpu0", "gpu0": also the worker_id */
     char name[128]; /* what the driver calls it */
     bool gpu;
-    int index;          /* the driver's number */
-    int64_t mem_bytes;  /* device memory; 0 = not known */
-    char backend[32];   /* "cpu" or the plug-in's back end ("cuda") */
+    int index;         /* the driver's number */
+    int64_t mem_bytes; /* device memory; 0 = not known */
+    char backend[32];  /* "cpu" or the plug-in's back end ("cuda") */
 };
 
 /* Phases of a run, in order; shown as `phase`. */
-enum engine_phase { ENGINE_LOAD, ENGINE_ENCODE_TEXT, ENGINE_DENOISE, ENGINE_DECODE, ENGINE_MUX, ENGINE_PHASE_COUNT };
+enum engine_phase {
+    ENGINE_LOAD,
+    ENGINE_ENCODE_TEXT,
+    ENGINE_DENOISE,
+    ENGINE_DECODE,
+    ENGINE_MUX,
+    ENGINE_PHASE_COUNT
+};
 const char *engine_phase_name(enum engine_phase phase); /* "load", "encode_text", … */
 
 /* What to make. All numbers are resolved and inside the engine's limits. Borrowed for the run. */
@@ -34,7 +41,7 @@ struct engine_request {
     int width, height;           /* px */
     int frames;
     int fps;
-    int steps; /* denoise steps; 0 for engines without */
+    int steps;    /* denoise steps; 0 for engines without */
     int64_t seed; /* 0 … 2^53-1 */
     double guidance_scale, flow_shift;
     const char *options; /* the `options` object as canonical JSON text, "{}" when none */
@@ -86,14 +93,14 @@ struct engine_option {
 /* Limits and defaults of one model of an engine. */
 struct engine_model {
     const char *name;
-    const char *doc;                                        /* what it understands, plainly */
-    int min_px, max_px, px_step;                            /* width and height */
-    int max_pixels;                                         /* width*height; 0 = max_px^2 */
-    int min_frames, max_frames, frame_step;                 /* frames = min + k*step (Wan: 1 + 4k) */
+    const char *doc;                        /* what it understands, plainly */
+    int min_px, max_px, px_step;            /* width and height */
+    int max_pixels;                         /* width*height; 0 = max_px^2 */
+    int min_frames, max_frames, frame_step; /* frames = min + k*step (Wan: 1 + 4k) */
     int min_fps, max_fps;
-    int min_steps, max_steps;                               /* 0,0: no denoise steps */
-    int width, height, frames, fps, steps;                  /* defaults */
-    double min_guidance, max_guidance, guidance;            /* 0,0,0: not used */
+    int min_steps, max_steps;                    /* 0,0: no denoise steps */
+    int width, height, frames, fps, steps;       /* defaults */
+    double min_guidance, max_guidance, guidance; /* 0,0,0: not used */
     double min_shift, max_shift, shift;
 };
 
@@ -129,14 +136,16 @@ struct engine {
 #define ENGINE_PLUGIN_SYMBOL "reeld_engine_plugin"
 typedef const struct engine *(*engine_plugin_fn)(void);
 
-/* The catalogue: the built-in engines and the plug-ins of engine.plugin_dir. Read-only after open. */
+/* The catalogue: the built-in engines and the plug-ins of engine.plugin_dir. Read-only after open.
+ */
 struct engines;
 /* A plug-in that cannot be loaded (no driver, other ABI) is logged and left out. */
-enum rl_rc engines_open(const struct config *cfg, struct engines **ret_engines,
-                        struct rl_err *err) RL_NODISCARD;
+enum rl_rc engines_open(const struct config *cfg, struct engines **ret_engines, struct rl_err *err)
+    RL_NODISCARD;
 void engines_close(struct engines *engines);
 const struct engine *engines_find(const struct engines *engines, const char *name); /* NULL: none */
-const struct engine_model *engine_find_model(const struct engine *engine, const char *name); /* "" = first */
+const struct engine_model *engine_find_model(const struct engine *engine,
+                                             const char *name); /* "" = first */
 /* All devices that probes report; when none is a GPU: pool.cpu_slots CPU devices "cpu0"…. */
 enum rl_rc engines_devices(const struct engines *engines, struct engine_device *devices,
                            size_t room, size_t *ret_count, struct rl_err *err) RL_NODISCARD;

@@ -42,6 +42,8 @@ enum rl_rc door_address(struct request *r, struct rl_err *err)
                       &r->client);
     if (address_is_loopback(&r->client))
         return RL_OK;
+    if (r->http->clients.count > 0 && !address_listed(&r->http->clients, &r->client))
+        return rl_fail(err, RL_FORBIDDEN, "this address is not in limit.clients");
     address_client(&r->client);
     limit_take(r->http->limit, LIMIT_ADDRESS, r->client.bytes, &by, rl_mono_us(), &answer);
     return answer.ok ? RL_OK : refuse(r, &answer, "requests from this address", err);

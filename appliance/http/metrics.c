@@ -81,8 +81,7 @@ static void write_http(struct http *http, struct rl_buf *out)
           atomic_load(&http->connections));
     whole(out, "reeld_http_streams", "gauge", "Streams and long polls that wait now.",
           atomic_load(&http->streams));
-    whole(out, "reeld_http_sockets", "gauge", "WebSockets open now.",
-          atomic_load(&http->sockets));
+    whole(out, "reeld_http_sockets", "gauge", "WebSockets open now.", atomic_load(&http->sockets));
     whole(out, "reeld_http_threads", "gauge", "Requests that can go at once.", http->threads);
     family(out, "reeld_http_answers_total", "counter", "Answers by class of status.");
     for (int i = 2; i < 6; i++)

@@ -31,6 +31,7 @@ struct http {
     struct watch *watch;
     struct limit *limit;
     struct address_list trusted; /* front proxies whose X-Forwarded-For counts */
+    struct address_list clients; /* who may ask at all besides loopback; empty = anybody */
     int64_t began_ms;            /* rl_boot_ms of the start */
     char listen_ip[32];
     int port;
@@ -177,23 +178,26 @@ enum rl_rc page_common(const struct query *query, bool ascending, struct page_qu
 enum rl_rc reply_task(struct request *r, int status, const struct task *task, struct rl_err *err);
 
 /* ---- stream.c ---- */
-/* Take a place in the budget of streams and long polls. RL_UNAVAILABLE with Retry-After when all are taken. */
+/* Take a place in the budget of streams and long polls. RL_UNAVAILABLE with Retry-After when all
+ * are taken. */
 enum rl_rc stream_enter(struct request *r, struct rl_err *err) RL_NODISCARD;
 void stream_leave(struct request *r);
 bool stream_wanted(const struct request *r); /* Accept: text/event-stream */
 /* The events of one task as a stream; answers until the task is finished or the client is gone. */
 enum rl_rc stream_task(struct request *r, int64_t task_id, struct rl_err *err);
 /* "0".."60" of `field`. */
-enum rl_rc stream_wait_seconds(const char *text, const char *field, int64_t *ret_s, struct rl_err *err) RL_NODISCARD;
-/* Wait until the task's version passes `after`, or (until_end) until it is finished, at most wait_s. Returns
- * new: the task as it is then. */
-enum rl_rc stream_wait_task(struct request *r, int64_t task_id, int64_t after, bool until_end, int64_t wait_s,
-                            struct task **ret_task, struct rl_err *err) RL_NODISCARD;
+enum rl_rc stream_wait_seconds(const char *text, const char *field, int64_t *ret_s,
+                               struct rl_err *err) RL_NODISCARD;
+/* Wait until the task's version passes `after`, or (until_end) until it is finished, at most
+ * wait_s. Returns new: the task as it is then. */
+enum rl_rc stream_wait_task(struct request *r, int64_t task_id, int64_t after, bool until_end,
+                            int64_t wait_s, struct task **ret_task, struct rl_err *err)
+    RL_NODISCARD;
 enum rl_rc event_page(struct request *r, struct rl_err *err);
 
 /* ---- socket.c ---- */
-void socket_register(struct http *http);                  /* after the server's start */
-void socket_release(const struct mg_connection *conn);    /* when a connection closes */
+void socket_register(struct http *http);               /* after the server's start */
+void socket_release(const struct mg_connection *conn); /* when a connection closes */
 
 /* ---- files.c ---- */
 /* Write bytes [from, from + len) of fd after reply_head. */
@@ -206,8 +210,8 @@ enum rl_rc http_task_get(struct request *r, struct rl_err *err);
 enum rl_rc http_task_events(struct request *r, struct rl_err *err);
 enum rl_rc http_task_cancel(struct request *r, struct rl_err *err);
 enum rl_rc http_task_link(struct request *r, struct rl_err *err);
-enum rl_rc http_events(struct request *r, struct rl_err *err); /* stream.c */
-enum rl_rc http_socket(struct request *r, struct rl_err *err); /* socket.c */
+enum rl_rc http_events(struct request *r, struct rl_err *err);     /* stream.c */
+enum rl_rc http_socket(struct request *r, struct rl_err *err);     /* socket.c */
 enum rl_rc http_task_video(struct request *r, struct rl_err *err); /* files.c */
 enum rl_rc http_task_poster(struct request *r, struct rl_err *err);
 enum rl_rc http_dead_list(struct request *r, struct rl_err *err); /* dead.c */

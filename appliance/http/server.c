@@ -262,6 +262,7 @@ static void http_free(struct http *http)
     watch_stop(http->watch);
     limit_free(http->limit);
     address_list_free(&http->trusted);
+    address_list_free(&http->clients);
     (void)pthread_mutex_destroy(&http->lock);
     (void)pthread_cond_destroy(&http->idle);
     free(http);
@@ -290,6 +291,9 @@ enum rl_rc http_start(struct tasks *tasks, struct pool *pool, struct outbox *out
     if (rc == RL_OK)
         rc = address_list_parse(config_text(http->cfg, CFG_TRUSTED_PROXIES),
                                 "limit.trusted_proxies", &http->trusted, err);
+    if (rc == RL_OK)
+        rc = address_list_parse(config_text(http->cfg, CFG_LIMIT_CLIENTS), "limit.clients",
+                                &http->clients, err);
     if (rc == RL_OK)
         rc = watch_start(&http->watch, err);
     if (rc == RL_OK)

@@ -88,11 +88,13 @@ enum rl_rc reply_task(struct request *r, int status, const struct task *task, st
     return reply_task_with(r, status, task, NULL, err);
 }
 
-/* ?wait=S: not before the version passes after_version, the task is finished, or S seconds are over. */
+/* ?wait=S: not before the version passes after_version, the task is finished, or S seconds are
+ * over. */
 static enum rl_rc get_or_wait(struct request *r, int64_t id, struct task **ret_task,
                               struct rl_err *err)
 {
-    const char *wait = query_get(&r->query, "wait"), *version = query_get(&r->query, "after_version");
+    const char *wait = query_get(&r->query, "wait"),
+               *version = query_get(&r->query, "after_version");
     int64_t wait_s = 0, after = 0;
     enum rl_rc rc = wait ? stream_wait_seconds(wait, "wait", &wait_s, err) : RL_OK;
     if (rc == RL_OK && version && strcmp(version, "0") != 0 &&
@@ -132,7 +134,8 @@ enum rl_rc http_task_get(struct request *r, struct rl_err *err)
 /* Prefer: wait=S (RFC 7240): the finished task when it ends in time. false: no such preference. */
 static bool prefer_wait(struct request *r, int64_t *ret_s)
 {
-    const char *prefer = request_header(r, "Prefer"), *wait = prefer ? strstr(prefer, "wait=") : NULL;
+    const char *prefer = request_header(r, "Prefer"),
+               *wait = prefer ? strstr(prefer, "wait=") : NULL;
     char text[8] = "";
     size_t len = wait ? strspn(wait + 5, "0123456789") : 0;
     if (!wait || len == 0 || len > 2)

@@ -85,8 +85,8 @@ enum rl_rc store_conn_open(const char *path, bool writer, struct store_conn **re
 enum rl_rc store_conn_prepare(struct store_conn *conn, struct rl_err *err) RL_NODISCARD;
 void store_conn_close(struct store_conn *conn);
 enum rl_rc store_exec(struct store_conn *conn, const char *sql, struct rl_err *err) RL_NODISCARD;
-/* Begin a transaction with `how`, after ending one whose ROLLBACK failed (memory was short). Returns
- * SQLite's code. */
+/* Begin a transaction with `how`, after ending one whose ROLLBACK failed (memory was short).
+ * Returns SQLite's code. */
 int store_begin(struct store_conn *conn, const char *how);
 /* The code for a SQLite result: RL_DISK_FULL, RL_NO_MEMORY, RL_STORE_ERROR …, with SQLite's words.
  */

@@ -1,5 +1,5 @@
-/* The pool of read-only connections. One is open from the start; more are opened when reads really run at the same
- * time, up to store.readers: an idle reeld holds the memory of one. Any thread. */
+/* The pool of read-only connections. One is open from the start; more are opened when reads really
+ * run at the same time, up to store.readers: an idle reeld holds the memory of one. Any thread. */
 #include "store/internal.h"
 
 #include "base/clock.h"
@@ -36,7 +36,8 @@ static enum rl_rc take(struct store *store, struct store_conn **ret_conn, struct
 {
     pthread_mutex_lock(&store->pool_lock);
     while (!store->readers && store->reader_count >= store->reader_limit)
-        pthread_cond_wait(&store->pool_free, &store->pool_lock); /* reads are bounded by READ_LIMIT_MS */
+        pthread_cond_wait(&store->pool_free,
+                          &store->pool_lock); /* reads are bounded by READ_LIMIT_MS */
     struct store_conn *conn = store->readers;
     if (conn)
         store->readers = conn->next;

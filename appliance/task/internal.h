@@ -98,7 +98,7 @@ struct tasks {
     pthread_t scheduler;
     bool scheduler_started;
     atomic_llong scheduler_beat_ms;
-    int64_t hang_ms; /* scheduler only: when a run was found hanging, 0 = none */
+    int64_t hang_ms;          /* scheduler only: when a run was found hanging, 0 = none */
     int64_t orphans_ms;       /* scheduler only: when files without rows were last looked for */
     pthread_mutex_t due_lock; /* guards: due_at, due_stop */
     pthread_cond_t due;
@@ -114,8 +114,8 @@ enum rl_rc task_read_row(struct store_stmt *stmt, struct task **ret_task, struct
 /* By id inside a transaction; RL_NOT_FOUND. */
 enum rl_rc task_load(struct store_conn *conn, int64_t task_id, struct task **ret_task,
                      struct rl_err *err) RL_NODISCARD;
-/* query.c: why a task is not there: RL_TASK_EXPIRED when it was purged and the caller may know, else
- * RL_NOT_FOUND. */
+/* query.c: why a task is not there: RL_TASK_EXPIRED when it was purged and the caller may know,
+ * else RL_NOT_FOUND. */
 enum rl_rc task_missing(struct store_conn *conn, const struct caller *caller, int64_t task_id,
                         struct rl_err *err) RL_NODISCARD;
 /* A deep copy; returns new, NULL when memory is short. */
@@ -173,7 +173,8 @@ void task_crash_move(const struct tasks *tasks, const struct task *task, struct 
 void schedule_hint(struct tasks *tasks, int64_t at);
 
 /* json.c */
-/* progress, phase, step, total_steps, eta_seconds, queue_position, poll_after_ms into an open object */
+/* progress, phase, step, total_steps, eta_seconds, queue_position, poll_after_ms into an open
+ * object */
 void task_write_progress(struct tasks *tasks, const struct task *task, struct rl_jw *w);
 char *task_callback_body(struct tasks *tasks, const struct task *task, const char *type,
                          int64_t timestamp); /* returns new; NULL: no memory */

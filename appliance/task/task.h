@@ -167,8 +167,9 @@ struct event_batch {
 };
 void event_batch_clear(struct event_batch *batch);
 /* The next events after a seq. The caller has checked that it may see filter->task_id. */
-enum rl_rc events_after(struct tasks *tasks, const struct caller *caller, const struct event_filter *filter,
-                        int64_t after, struct event_batch *batch, struct rl_err *err) RL_NODISCARD;
+enum rl_rc events_after(struct tasks *tasks, const struct caller *caller,
+                        const struct event_filter *filter, int64_t after, struct event_batch *batch,
+                        struct rl_err *err) RL_NODISCARD;
 int64_t events_last(struct tasks *tasks); /* the newest seq */
 /* What to wait for at the doorbell. */
 struct hub_filter event_hub_filter(const struct caller *caller, const struct event_filter *filter);
@@ -178,11 +179,12 @@ struct run_progress {
     int phase, step, total;
 };
 /* Where the visible runs (of one task, or all: 0) are now; at most `room`. */
-size_t runs_progress(struct tasks *tasks, const struct caller *caller, int64_t task_id, struct run_progress *progress,
-                     size_t room);
-/* {task_id, attempt, progress, phase, step, total_steps, eta_seconds, queue_position, poll_after_ms} */
-enum rl_rc task_progress_json(struct tasks *tasks, const struct caller *caller, int64_t task_id, struct rl_buf *out,
-                              struct rl_err *err) RL_NODISCARD;
+size_t runs_progress(struct tasks *tasks, const struct caller *caller, int64_t task_id,
+                     struct run_progress *progress, size_t room);
+/* {task_id, attempt, progress, phase, step, total_steps, eta_seconds, queue_position,
+ * poll_after_ms} */
+enum rl_rc task_progress_json(struct tasks *tasks, const struct caller *caller, int64_t task_id,
+                              struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
 
 /* ---- keys (keys.c) ---- */
 /* Is the key still valid? RL_UNAUTHORIZED when it was revoked: long streams ask now and then. */

@@ -6,7 +6,7 @@ import fs from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 
-import { BIN, eventually, reeld, serve, slow, small, sql, tempDir } from './lib/reeld.mjs';
+import { BIN, SLOW, eventually, reeld, serve, slow, small, sql, tempDir } from './lib/reeld.mjs';
 
 const quick = ['--size', '64x48', '--frames', '4', '--fps', '8'];
 
@@ -55,17 +55,17 @@ test('submit: from standard input, from a JSON file, with a key', async (t) => {
 
 test('get, list, cancel, watch, events, video', async (t) => {
     const server = await serve(t);
-    const running = await server.submit(slow('watched', { frames: 15 }));
+    const running = await server.submit(slow('watched', { frames: SLOW ? 90 : 20 }));
     const queued = await server.submit(small('queued'));
     await server.until(running.task_id, 'PROCESSING');
+    assert.equal((await json(server, ['list', '--status', 'QUEUED'])).data.length, 1);
+    assert.equal((await json(server, ['cancel', queued.task_id])).status, 'CANCELED');
     assert.equal((await json(server, ['get', running.task_id])).status, 'PROCESSING');
     const list = await json(server, ['list']);
     assert.deepEqual(list.data.map((task) => task.task_id), [queued.task_id, running.task_id]);
-    assert.equal((await json(server, ['list', '--status', 'QUEUED'])).data.length, 1);
     const page = await json(server, ['list', '--limit', '1']);
     assert.equal((await json(server, ['list', '--limit', '1', '--after', page.next])).data[0].task_id, running.task_id);
     assert.equal((await json(server, ['list', '--all'])).data.length, 2);
-    assert.equal((await json(server, ['cancel', queued.task_id])).status, 'CANCELED');
 
     const watched = await cli(server, ['watch', '--json', running.task_id]);
     const lines = watched.stdout.trim().split('\n').map((line) => JSON.parse(line));

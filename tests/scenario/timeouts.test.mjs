@@ -171,9 +171,21 @@ test('a run hangs: the process replaces itself, only the hung task is charged, u
     assert.deepEqual(server.results().filter((name) => name.startsWith(hung.task_id) || /part/.test(name)), []);
 });
 
-test('beside a hung run: an idle slot does not take it up again, a neighbour that will not stop is not charged', async (t) => {
+test('an idle slot does not take a hung task up again', async (t) => {
     const server = await serve(t, {
-        set: { ...FAULTS, 'run.stale_ms': 300, 'pool.cpu_slots': 3, 'pool.crash_budget': 2 },
+        set: { ...FAULTS, 'run.stale_ms': 300, 'pool.cpu_slots': 2, 'pool.crash_budget': 2 },
+    });
+    const hung = await server.submit(hang('hangs'));
+    const end = await patient(server, hung.task_id, 'TIMEOUT');
+    assert.deepEqual(counts(end), [2, 0, 0, 2]);
+    const events = await sql(server.db, `SELECT to_status, reason FROM task_event WHERE task_id = ${hung.task_id} AND from_status = 'PROCESSING'`);
+    assert.deepEqual(events, [{ to_status: 'QUEUED', reason: 'the run hung' }, { to_status: 'TIMEOUT', reason: 'the run hung' }]);
+    await eventually('the server is back', async () => (await server.get('/readyz').catch(() => ({}))).status === 200, 30000);
+});
+
+test('a neighbour of a hung run that does not stop either is not charged', async (t) => {
+    const server = await serve(t, {
+        set: { ...FAULTS, 'run.stale_ms': 300, 'pool.cpu_slots': 2, 'pool.crash_budget': 2 },
     });
     const hung = await server.submit(hang('hangs'));
     const deaf = await server.submit(hang('hangs, but nobody said how long is too long', { run_timeout_s: 0 }));

@@ -5,7 +5,7 @@
 
 #include "base/rl.h"
 
-#define CANVAS_SUB 16  /* sub units per pixel */
+#define CANVAS_SUB    16 /* sub units per pixel */
 #define CANVAS_OPAQUE 256
 
 struct colour {
@@ -15,7 +15,7 @@ struct point {
     int x, y; /* sub */
 };
 struct canvas {
-    uint8_t *rgb; /* [height, width, 3], borrowed */
+    uint8_t *rgb;      /* [height, width, 3], borrowed */
     int width, height; /* px */
     uint16_t *cover;   /* one row of coverage, width entries, all 0 between calls; borrowed */
 };

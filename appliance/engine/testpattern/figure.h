@@ -11,6 +11,7 @@ struct stage {
 };
 
 /* Paint the figure and its shadow as they stand in frame `index`. */
-void figure_paint(struct canvas *c, const struct scene *scene, const struct stage *stage, int index);
+void figure_paint(struct canvas *c, const struct scene *scene, const struct stage *stage,
+                  int index);
 
 #endif
