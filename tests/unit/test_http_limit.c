@@ -323,6 +323,30 @@ static void test_start_refuses_bad_proxies(void **state)
     assert_string_equal(err.field, "limit.trusted_proxies");
 }
 
+static int start_clients(void **state)
+{
+    static const char *const settings[] = {"limit.clients", "203.0.113.0/29, 2001:db8::7",
+                                           "limit.trusted_proxies", "127.0.0.1/32", NULL};
+    return server_start_set(state, settings);
+}
+
+static void test_clients_outside_the_list_are_refused(void **state)
+{
+    struct server *s = *state;
+    expect(call(s, "GET", "/api/v1/tasks", "X-Forwarded-For: 203.0.113.5\r\n", NULL), 200, NULL);
+    expect(call(s, "GET", "/api/v1/tasks", "X-Forwarded-For: 2001:db8::7\r\n", NULL), 200, NULL);
+    expect(call(s, "GET", "/api/v1/tasks", NULL, NULL), 200, NULL); /* loopback */
+    expect(call(s, "GET", "/api/v1/tasks", "X-Forwarded-For: 203.0.113.9\r\n", NULL), 403,
+           "FORBIDDEN");
+    expect(call(s, "GET", "/healthz", "X-Forwarded-For: 2001:db8::8\r\n", NULL), 403, "FORBIDDEN");
+    struct http *second = NULL;
+    struct rl_err err = {0};
+    int port;
+    set(s, "limit.clients", "10.0.0.0/99");
+    assert_int_equal(http_start(s->tasks, NULL, NULL, &second, &port, &err), RL_INVALID_FIELD);
+    assert_string_equal(err.field, "limit.clients");
+}
+
 static int start_quota(void **state)
 {
     static const char *const settings[] = {"limit.pending_tasks", "1", "queue.depth", "2", NULL};
@@ -366,6 +390,7 @@ int main(void)
         DOOR(test_addresses_behind_a_proxy_are_limited, start_address),
         DOOR(test_forwarded_for_of_a_stranger_is_ignored, start_untrusting),
         DOOR(test_start_refuses_bad_proxies, start_untrusting),
+        DOOR(test_clients_outside_the_list_are_refused, start_clients),
         DOOR(test_quota_and_full_queue_say_when_to_retry, start_quota),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
