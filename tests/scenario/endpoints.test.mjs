@@ -7,7 +7,7 @@ import test from 'node:test';
 import { Webhook as StandardWebhook } from 'standardwebhooks';
 import { Webhook as SvixWebhook } from 'svix';
 
-import { eventually, reeld, serve, small } from './lib/reeld.mjs';
+import { eventually, reeld, serve, small, tick } from './lib/reeld.mjs';
 import { receive } from './lib/receiver.mjs';
 
 const QUICK = { 'callback.wait_ms': 20 };
@@ -207,4 +207,36 @@ test('a black hole delays no other receiver', async (t) => {
         assert.ok(request.at - Date.parse(done.finished_at) < 1000);
     }
     assert.ok(sockets.length >= 1 && sockets.length <= 2, 'callback.per_host');
+});
+
+test('kill -9 again and again: every event at least once, the same bytes, no more copies than kills explain', async (t) => {
+    const receiver = await receive(t);
+    const own = await receive(t);
+    const server = await serve(t, { set: { ...QUICK, 'pool.crash_budget': 0 } });
+    const made = await create(server, receiver.url);
+    const tasks = [];
+    for (let n = 0; n < 12; n++) tasks.push(await server.submit(small(`n${n}`, { callback_url: own.url })));
+    let kills = 0;
+    for (const pause of [5, 30, 60, 90, 130, 20, 45]) { // before, between and after POST, 2xx and record
+        await tick(pause);
+        await server.kill9();
+        kills++;
+        await server.start();
+    }
+    for (const task of tasks) {
+        await server.done(task.task_id);
+        await server.called(task.task_id, 'SUCCEEDED');
+    }
+    await eventually('all are recorded', async () => (await endpoint(server, made)).stats.succeeded === tasks.length);
+    for (const { requests } of [receiver, own]) {
+        const bodies = new Map();
+        for (const request of requests) {
+            const id = request.headers['webhook-id'];
+            assert.ok((bodies.get(id) ?? request.body).equals(request.body), 'byte for byte');
+            bodies.set(id, request.body);
+        }
+        assert.deepEqual([...bodies.keys()].sort(), tasks.map((task) => `evt_${task.task_id}_1`).sort());
+        assert.ok(requests.length - bodies.size <= 2 * kills, 'callback.per_host is what one kill can repeat');
+    }
+    for (const request of receiver.requests) verifies(made.secret, request);
 });
