@@ -172,6 +172,7 @@ static enum rl_rc act_deliver(struct trial *t, struct rl_err *err)
                                           .round = duty.round,
                                           .tries = duty.tries + 1,
                                           .status = "SUCCEEDED",
+                                          .spent = 1,
                                           .timestamp = rl_wall_ms(),
                                           .http_status = 200,
                                           .response = response,
