@@ -19,9 +19,11 @@
 #define FAR_FUTURE   60000
 #define PATH_BYTES   1200
 
+enum judgement { LEAVE, HANGS, HAND_BACK };
+
 /* What is to be done about one run. */
 struct verdict {
-    enum { LEAVE, HANGS, HAND_BACK } what;
+    enum judgement what;
     int64_t task_id, attempt;
     char files[4][PATH_BYTES]; /* what it was writing */
 };
@@ -35,7 +37,7 @@ static int64_t stale_ms(const struct tasks *tasks, const struct run *run)
     return slow > floor ? slow : floor;
 }
 
-static void judge_locked(struct run *run, int what, struct verdict *verdict)
+static void judge_locked(struct run *run, enum judgement what, struct verdict *verdict)
 {
     run->written_off = true;
     verdict->what = what;
