@@ -83,8 +83,9 @@ static enum rl_rc write_event(struct tasks *tasks, struct store_conn *conn, cons
     a->attempt = task->attempt;
     a->since = task->updated_at ? now - task->updated_at : 0;
     a->due = strcmp(to, "CREATED") == 0  ? task->input_at
-             : strcmp(to, "QUEUED") == 0 ? task->not_before
-                                         : 0;
+             : strcmp(to, "QUEUED") != 0 ? 0
+             : task->not_before          ? task->not_before
+                                         : task->queue_due_at;
     a->waiting_change = waits(to) - waits(from);
     (void)rl_copy_str(a->user_id, sizeof a->user_id, task->user_id);
     (void)rl_copy_str(a->from, sizeof a->from, from ? from : "");
