@@ -1,6 +1,7 @@
 /* One SQLite connection with its prepared statements. A connection is used by one thread at a time:
  * the writer's by the writer thread, a reader by whoever took it from the pool.
- * Invariant: a statement is reset before its connection's transaction ends. */
+ * Invariants: a statement is reset before its connection's transaction ends; the writer's are all
+ * prepared at open, which proves every one of them, a reader's when it first needs them. */
 #include "store/internal.h"
 
 #include "base/clock.h"
@@ -97,15 +98,17 @@ enum rl_rc store_conn_open(const char *path, bool writer, struct store_conn **re
     return RL_OK;
 }
 
+static int prepare(struct store_conn *conn, enum store_sql sql)
+{
+    conn->stmts[sql].conn = conn;
+    return sqlite3_prepare_v3(conn->db, store_statements[sql].text, -1, SQLITE_PREPARE_PERSISTENT,
+                              &conn->stmts[sql].raw, NULL);
+}
+
 enum rl_rc store_conn_prepare(struct store_conn *conn, struct rl_err *err)
 {
     for (int i = 0; i < SQL_COUNT; i++) {
-        struct store_stmt *stmt = &conn->stmts[i];
-        stmt->conn = conn;
-        if (!conn->writer && !store_statements[i].reads)
-            continue;
-        int rc = sqlite3_prepare_v3(conn->db, store_statements[i].text, -1,
-                                    SQLITE_PREPARE_PERSISTENT, &stmt->raw, NULL);
+        int rc = prepare(conn, (enum store_sql)i);
         if (rc != SQLITE_OK)
             return store_fail(conn, rc, store_statements[i].name, err);
     }
@@ -133,9 +136,10 @@ void store_conn_close(struct store_conn *conn)
 struct store_stmt *store_stmt(struct store_conn *conn, enum store_sql sql)
 {
     struct store_stmt *stmt = &conn->stmts[sql];
+    stmt->conn = conn;
     store_reset(stmt);
     if (!stmt->raw)
-        stmt->bind_rc = SQLITE_READONLY;
+        stmt->bind_rc = store_statements[sql].reads ? prepare(conn, sql) : SQLITE_READONLY;
     return stmt;
 }
 
@@ -200,6 +204,8 @@ enum rl_rc store_step(struct store_stmt *stmt, bool *ret_row, struct rl_err *err
     if (stmt->bind_rc != SQLITE_OK) {
         int rc = stmt->bind_rc;
         store_reset(stmt);
+        if (!stmt->raw && rc != SQLITE_READONLY)
+            return store_fail(stmt->conn, rc, name, err);
         if (rc == SQLITE_NOMEM)
             return rl_fail(err, RL_NO_MEMORY, "%s: bind", name);
         return rl_fail(err, RL_INTERNAL, "%s: %s", name,

@@ -6,19 +6,6 @@
 
 #define READ_LIMIT_MS 2000 /* a read that takes longer holds the WAL and a request thread */
 
-static enum rl_rc open_one(struct store *store, struct store_conn **ret_conn, struct rl_err *err)
-{
-    struct store_conn *conn = NULL;
-    enum rl_rc rc = store_conn_open(store->db_path, false, &conn, err);
-    if (rc == RL_OK)
-        rc = store_conn_prepare(conn, err);
-    if (rc == RL_OK)
-        *ret_conn = conn;
-    else
-        store_conn_close(conn);
-    return rc;
-}
-
 static void give_back(struct store *store, struct store_conn *conn)
 {
     pthread_mutex_lock(&store->pool_lock);
@@ -44,7 +31,7 @@ static enum rl_rc take(struct store *store, struct store_conn **ret_conn, struct
     else
         store->reader_count++;
     pthread_mutex_unlock(&store->pool_lock);
-    enum rl_rc rc = conn ? RL_OK : open_one(store, &conn, err);
+    enum rl_rc rc = conn ? RL_OK : store_conn_open(store->db_path, false, &conn, err);
     if (rc != RL_OK)
         give_back(store, NULL);
     else

@@ -10,6 +10,7 @@
 #include "base/log.h"
 
 #include <string.h>
+#include <sys/stat.h>
 
 #define GROUP_MAX       256  /* past 64 a larger group buys little; bounds the wait of the first */
 #define WAL_IDLE_FRAMES 1024 /* 4 MiB: checkpoint when nothing waits */
@@ -265,10 +266,21 @@ static void *writer_main(void *arg)
     return NULL;
 }
 
+/* What a killed process left; a short WAL is no reason to start later. */
+static bool wal_is_long(const struct store *store)
+{
+    char path[1100];
+    struct stat st;
+    int n = snprintf(path, sizeof path, "%s-wal", store->db_path);
+    return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 &&
+           st.st_size > WAL_IDLE_FRAMES * INT64_C(4120);
+}
+
 enum rl_rc store_writer_start(struct store *store, struct rl_err *err)
 {
     sqlite3_wal_hook(store->writer->db, wal_hook, store);
-    checkpoint(store, SQLITE_CHECKPOINT_TRUNCATE);
+    if (wal_is_long(store))
+        checkpoint(store, SQLITE_CHECKPOINT_TRUNCATE);
     int rc = pthread_create(&store->thread, NULL, writer_main, store);
     if (rc != 0)
         return rl_fail(err, RL_NO_MEMORY, "writer thread: %s", strerror(rc));
