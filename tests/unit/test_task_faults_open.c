@@ -144,7 +144,7 @@ static void loop(enum fault_kind kind, bool sticky, int step)
     for (enum stage stage = FIRST_RUN; stage <= STOP; stage++) {
         int at = 1, tried = 0;
         while (try_start(stage, kind, at, sticky) && at < LOOP_MAX) {
-            at += at < 20 ? 1 : step;
+            at += at < 8 ? 1 : step;
             tried++;
         }
         assert_true(at < LOOP_MAX);
