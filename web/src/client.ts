@@ -228,7 +228,11 @@ export class Reeld {
    * One connection: `null` once it is open, then its events. Returns when the server ends it: true
    * when it says that nothing more will come.
    */
-  private async *connect(path: string, last: number | null, signal?: AbortSignal): AsyncGenerator<Frame | null, boolean> {
+  private async *connect(
+    path: string,
+    last: number | null,
+    signal?: AbortSignal,
+  ): AsyncGenerator<Frame | null, boolean> {
     const { controller, unlink } = linked(signal);
     let timer: ReturnType<typeof setTimeout> | undefined;
     // Only while something is awaited from the server: a slow reader of the events is no silence.
