@@ -105,7 +105,8 @@ static bool send_events(struct sse *s, struct rl_err *err)
             RL_OK)
             return false;
         if (s->batch.gap)
-            rl_buf_str(&s->out, "event: gap\ndata: {}\n\n");
+            rl_buf_fmt(&s->out, "event: gap\nid: %lld\ndata: {}\n\n",
+                       (long long)(s->batch.count ? s->batch.events[0].seq - 1 : s->batch.last));
         for (size_t i = 0; i < s->batch.count; i++) {
             const struct hub_event *e = &s->batch.events[i];
             enum task_status status;
@@ -113,7 +114,7 @@ static bool send_events(struct sse *s, struct rl_err *err)
                        e->json);
             s->over = task_status_parse(e->to_status, &status) && task_status_terminal(status);
         }
-        bool more = s->batch.last > s->seen && s->batch.count > 0;
+        bool more = s->batch.count > 0;
         s->seen = s->batch.last;
         event_batch_clear(&s->batch);
         if (!flush(s))

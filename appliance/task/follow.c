@@ -104,6 +104,12 @@ enum rl_rc events_after(struct tasks *tasks, const struct caller *caller,
     batch->count = 0;
     batch->gap = false;
     batch->last = after;
+    int64_t newest = hub_last_seq(tasks->hub);
+    if (after > newest) { /* a follower of another database: one restored from a backup, say */
+        batch->gap = true;
+        batch->last = newest;
+        return RL_OK;
+    }
     enum rl_rc rc = RL_OK;
     if (!hub_read(tasks->hub, &hub, after, batch->events, EVENT_BATCH, &batch->count,
                   &batch->last)) {

@@ -256,3 +256,14 @@ test('WebSocket: strangers, bad words, the cap, revocation and the stop', async 
 });
 
 const tickOver = (time) => new Promise((resolve) => setTimeout(resolve, time));
+
+test('a seq from another life of the database is a gap, not silence', async (t) => {
+    const server = await serve(t);
+    await server.done((await server.submit(small('one'))).task_id);
+    const stream = follow(t, server, '/api/v1/events?after=999999');
+    await eventually('a gap', () => stream.of('gap').length === 1);
+    assert.equal(stream.of('gap')[0].id, '4');
+    await server.done((await server.submit(small('two'))).task_id);
+    await eventually('and what comes after it', () => stream.of('status').length === 4);
+    assert.deepEqual(stream.of('status').map((e) => e.data.seq), [5, 6, 7, 8]);
+});
