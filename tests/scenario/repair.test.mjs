@@ -141,7 +141,7 @@ test('explain: in words where a task stands', async (t) => {
     assert.match(await explain(server, delayed.task_id), /delayed after an error: (17\d s|2 min|3 min) left/);
 
     const silent = await server.submit(small('silent', { run_timeout_s: 600, options: { fault: 'hang', fault_at: 1 } }));
-    await eventually('its last beat', async () => (await server.task(silent.task_id)).step === 1);
+    await server.frame(silent.task_id, 1);
     assert.match(await explain(server, silent.task_id),
         /^Running on worker cpu0 \(attempt 1\) for \d+ s, phase denoise, step 1 of 4\. Its processing time-out is 600 s, with one grace as long\.$/);
     const queued = await server.submit(small('queued', { queue_name: 'night' }));

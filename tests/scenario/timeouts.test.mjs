@@ -211,7 +211,7 @@ test('a hung run that is cancelled hard: CANCELED, no callback, and the server h
     const server = await serve(t, { set: { ...FAULTS, 'run.stale_ms': 300 } });
     const hung = await server.submit(hang('hangs', { run_timeout_s: 0, callback_url: receiver.url }));
     const next = await server.submit(small('next', { callback_url: receiver.url }));
-    await eventually('the last beat', async () => (await server.task(hung.task_id)).step === 1);
+    await server.frame(hung.task_id, 1);
     const answer = await server.post(`/api/v1/tasks/${hung.task_id}/cancel`, { mode: 'hard' });
     assert.equal(answer.status, 202, answer.text);
     const end = await patient(server, hung.task_id, 'CANCELED');
