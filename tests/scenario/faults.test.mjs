@@ -124,6 +124,19 @@ test('a task that kills the process stops after its crash budget; its neighbours
     assert.equal(server.results().filter((name) => /part/.test(name)).length, 0);
 });
 
+test('a run that gets further each time is not blamed for the deaths of its server', async (t) => {
+    const server = await serve(t, { set: { 'run.checkpoint_s': 0, 'pool.crash_budget': 3 } });
+    const task = await server.submit(slow('long', { frames: 120, frame_ms: 25 }));
+    for (const frames of [20, 45, 70, 95]) {
+        await server.frame(task.task_id, frames);
+        await server.kill9();
+        await server.start();
+    }
+    const done = await server.done(task.task_id);
+    assert.deepEqual([done.crash_count, done.attempt, done.video.frames], [0, 5, 120]);
+    assertLegalHistory(await server.events(task.task_id), 'SUCCEEDED');
+});
+
 test('a hanging run does not keep the server from stopping; the task goes on after the restart', async (t) => {
     const server = await serve(t, { set: FAULTS });
     const hung = await server.submit(faulty('hangs', 'hang', { options: { fault_at: 1 } }));
