@@ -239,10 +239,3 @@ CREATE TABLE delivery (
     response    BLOB,
     PRIMARY KEY (outbox_id, n)
 ) STRICT, WITHOUT ROWID;
-
-CREATE TABLE worker (
-    worker_id    TEXT PRIMARY KEY,
-    device       TEXT NOT NULL,
-    epoch        INTEGER NOT NULL,
-    started_at   INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;

@@ -89,7 +89,7 @@ SELECT count(*) FROM (SELECT 1 FROM task WHERE user_id = :user_id AND status IN 
 -- read: claim_head
 SELECT t.task_id, t.crash_count
 FROM queue q CROSS JOIN task t ON t.task_id =
-    (SELECT h.task_id FROM task h WHERE h.queue_name = q.queue_name AND h.status = 'QUEUED' AND h.not_before = 0
+    (SELECT h.task_id FROM task h INDEXED BY task_claim WHERE h.queue_name = q.queue_name AND h.status = 'QUEUED' AND h.not_before = 0
      ORDER BY h.rank, h.task_id LIMIT 1)
 WHERE q.state <> 'PAUSED'
 ORDER BY t.rank, t.task_id LIMIT 1
@@ -104,22 +104,22 @@ SELECT task_id FROM task WHERE status = 'PROCESSING' AND epoch <> :epoch ORDER B
 SELECT (SELECT count(*) FROM task WHERE status = 'CREATED') + (SELECT count(*) FROM task WHERE status = 'QUEUED')
 
 -- read: due_input
-SELECT task_id FROM task WHERE status = 'CREATED' AND input_at <= :now ORDER BY input_at LIMIT 1
+SELECT task_id FROM task INDEXED BY task_input WHERE status = 'CREATED' AND input_at <= :now ORDER BY input_at LIMIT 1
 
 -- read: next_input
-SELECT min(input_at) FROM task WHERE status = 'CREATED'
+SELECT min(input_at) FROM task INDEXED BY task_input WHERE status = 'CREATED'
 
 -- write: promote_due
 UPDATE task SET not_before = 0, updated_at = :now WHERE task_id IN
-    (SELECT task_id FROM task WHERE status = 'QUEUED' AND not_before > 0 AND not_before <= :now ORDER BY not_before LIMIT 256)
+    (SELECT task_id FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0 AND not_before <= :now ORDER BY not_before LIMIT 256)
 
 -- read: next_due
-SELECT min(not_before) FROM task WHERE status = 'QUEUED' AND not_before > 0
+SELECT min(not_before) FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0
 
 -- Of queues that are not paused: a pause must not expire what it holds back.
 -- read: queue_expired
 SELECT t.task_id, q.resumed_at + t.queue_timeout_s * 1000
-FROM queue q CROSS JOIN task t ON t.queue_name = q.queue_name AND t.status = 'QUEUED' AND t.queue_due_at > 0
+FROM queue q CROSS JOIN task t INDEXED BY task_queue_due ON t.queue_name = q.queue_name AND t.status = 'QUEUED' AND t.queue_due_at > 0
     AND t.queue_due_at <= :now
 WHERE q.state <> 'PAUSED' LIMIT 1
 
@@ -127,11 +127,11 @@ WHERE q.state <> 'PAUSED' LIMIT 1
 UPDATE task SET queue_due_at = :queue_due_at WHERE task_id = :task_id AND status = 'QUEUED'
 
 -- read: next_queue_due
-SELECT min(due) FROM (SELECT (SELECT min(t.queue_due_at) FROM task t WHERE t.queue_name = q.queue_name
+SELECT min(due) FROM (SELECT (SELECT min(t.queue_due_at) FROM task t INDEXED BY task_queue_due WHERE t.queue_name = q.queue_name
     AND t.status = 'QUEUED' AND t.queue_due_at > 0) AS due FROM queue q WHERE q.state <> 'PAUSED')
 
 -- read: queue_position
-SELECT count(*), coalesce(sum(units), 0.0) FROM (SELECT 1.0 * width * height * frames * max(steps, 1) / 1e6 AS units FROM task
+SELECT count(*), coalesce(sum(units), 0.0) FROM (SELECT 1.0 * width * height * frames * max(steps, 1) / 1e6 AS units FROM task INDEXED BY task_claim
     WHERE queue_name = :queue_name AND status = 'QUEUED' AND not_before = 0 AND (rank, task_id) < (:rank, :task_id)
     LIMIT :limit)
 
@@ -141,17 +141,17 @@ UPDATE task SET cancel_mode = :cancel_mode, updated_at = :now WHERE task_id = :t
 -- A soft-cancelled run's result is kept in the row that is already CANCELED.
 -- read: kept_twin
 SELECT * FROM task_row WHERE user_id = :user_id AND params_hash = :params_hash AND status = 'CANCELED'
-    AND cancel_mode = 'soft' ORDER BY video_file IS NOT NULL DESC, task_id DESC LIMIT 1
+    AND cancel_mode = 'soft' AND epoch > 0 ORDER BY video_file IS NOT NULL DESC, task_id DESC LIMIT 1
 
 -- read: twin_wanted
-SELECT waits_for FROM task WHERE waits_for > 0 AND status = 'QUEUED' LIMIT 1
+SELECT waits_for FROM task INDEXED BY task_twin WHERE waits_for > 0 AND status = 'QUEUED' LIMIT 1
 
 -- read: twin_waiting
-SELECT task_id FROM task WHERE waits_for = :task_id AND waits_for > 0 AND status = 'QUEUED' ORDER BY task_id LIMIT 1
+SELECT task_id FROM task INDEXED BY task_twin WHERE waits_for = :task_id AND waits_for > 0 AND status = 'QUEUED' ORDER BY task_id LIMIT 1
 
 -- The twin ended without a result: its followers wait like everybody else.
 -- write: twin_release
-UPDATE task SET waits_for = 0, not_before = 0, updated_at = :now,
+UPDATE task INDEXED BY task_twin SET waits_for = 0, not_before = 0, updated_at = :now,
     queue_due_at = CASE queue_timeout_s WHEN 0 THEN 0 ELSE :steady + queue_timeout_s * 1000 END
 WHERE waits_for = :task_id AND waits_for > 0 AND status = 'QUEUED'
 
@@ -251,9 +251,9 @@ ON CONFLICT(engine, model, device) DO UPDATE SET ms_per_unit = excluded.ms_per_u
 
 -- read: queue_list
 SELECT q.queue_name, q.state, q.created_at,
-    (SELECT count(*) FROM (SELECT 1 FROM task t WHERE t.queue_name = q.queue_name AND t.status = 'QUEUED'
-        AND t.not_before = 0 LIMIT 100001)),
-    (SELECT t.queued_at FROM task t WHERE t.queue_name = q.queue_name AND t.status = 'QUEUED' AND t.not_before = 0
+    (SELECT count(*) FROM (SELECT 1 FROM task t INDEXED BY task_claim WHERE t.queue_name = q.queue_name AND t.status = 'QUEUED'
+        AND t.not_before = 0 LIMIT 10001)),
+    (SELECT t.queued_at FROM task t INDEXED BY task_claim WHERE t.queue_name = q.queue_name AND t.status = 'QUEUED' AND t.not_before = 0
         ORDER BY t.rank, t.task_id LIMIT 1)
 FROM queue q ORDER BY q.queue_name
 
@@ -264,12 +264,12 @@ UPDATE queue SET state = :state, resumed_at = CASE WHEN state = 'PAUSED' AND :st
 -- ---- dead letters ----
 
 -- read: dead_desc
-SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task WHERE status IN ('FAILED', 'TIMEOUT')
+SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
     AND dismissed_at = 0 AND (:user_id IS NULL OR user_id = :user_id) AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
 ORDER BY task_id DESC
 
 -- read: dead_asc
-SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task WHERE status IN ('FAILED', 'TIMEOUT')
+SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
     AND dismissed_at = 0 AND (:user_id IS NULL OR user_id = :user_id) AND task_id > :after ORDER BY task_id LIMIT :limit)
 ORDER BY task_id
 
@@ -301,7 +301,9 @@ SELECT count(*), coalesce(sum(video_bytes), 0) FROM task WHERE finished_at > 0
 DELETE FROM outbox WHERE task_id = :task_id
 
 -- write: purge_task
-DELETE FROM task WHERE task_id = :task_id
+DELETE FROM task WHERE task_id = :task_id AND finished_at > 0
+    AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task_id = :task_id AND o.status = 'PENDING')
+    AND NOT EXISTS (SELECT 1 FROM task w WHERE w.waits_for = :task_id AND w.waits_for > 0)
 
 -- write: purge_note
 INSERT INTO purged(task_id, user_id, purged_at) VALUES (:task_id, :user_id, :now)
@@ -344,10 +346,10 @@ FROM task_event WHERE user_id = :user_id AND seq > :after ORDER BY seq LIMIT :li
 -- ---- stats ----
 
 -- read: depth
-SELECT count(*) FROM (SELECT 1 FROM task WHERE status = 'QUEUED' AND not_before = 0 AND priority = :priority LIMIT 100000)
+SELECT count(*) FROM (SELECT 1 FROM task INDEXED BY task_priority WHERE status = 'QUEUED' AND not_before = 0 AND priority = :priority LIMIT 100000)
 
 -- read: oldest
-SELECT min(queued_at) FROM task WHERE status = 'QUEUED' AND not_before = 0 AND priority = :priority
+SELECT min(queued_at) FROM task INDEXED BY task_priority WHERE status = 'QUEUED' AND not_before = 0 AND priority = :priority
 
 -- How long tasks stayed in each state: the time from one history row to the next.
 -- read: stats
@@ -368,10 +370,6 @@ SELECT engine, day * 86400000, status, total,
     min(ms) FILTER (WHERE n * 100 >= total * 50), min(ms) FILTER (WHERE n * 100 >= total * 90),
     min(ms) FILTER (WHERE n * 100 >= total * 99), max(ms)
 FROM ranked GROUP BY engine, day, status ORDER BY day DESC, engine, status
-
--- write: worker_seen
-INSERT INTO worker(worker_id, device, epoch, started_at) VALUES (:worker_id, :device, :epoch, :now)
-ON CONFLICT(worker_id) DO UPDATE SET device = excluded.device, epoch = excluded.epoch, started_at = excluded.started_at
 
 -- ---- keys ----
 
@@ -404,10 +402,10 @@ UPDATE api_key SET revoked_at = :now WHERE key_id = :key_id AND revoked_at = 0
 -- A walk over the hosts that wait for anything, one seek each (index outbox_host), and per host its first due rows:
 -- the cost grows with the hosts, not with the depth of a backlog.
 -- read: outbox_next_host
-SELECT host FROM outbox WHERE status = 'PENDING' AND held = 0 AND host > :after ORDER BY host LIMIT 1
+SELECT host FROM outbox INDEXED BY outbox_host WHERE status = 'PENDING' AND held = 0 AND host > :after ORDER BY host LIMIT 1
 
 -- read: outbox_host_due
-SELECT outbox_id FROM outbox WHERE status = 'PENDING' AND held = 0 AND host = :host AND next_at <= :now
+SELECT outbox_id FROM outbox INDEXED BY outbox_host WHERE status = 'PENDING' AND held = 0 AND host = :host AND next_at <= :now
 ORDER BY next_at, outbox_id LIMIT :limit
 
 -- An endpoint's secret is read when the duty is sent, so that a rotation applies to what is queued.
@@ -418,13 +416,13 @@ FROM outbox o LEFT JOIN endpoint e ON e.endpoint_id = o.endpoint_id
 WHERE o.outbox_id = :outbox_id AND o.status = 'PENDING' AND o.held = 0
 
 -- read: outbox_timer
-SELECT min(next_at) FROM outbox WHERE status = 'PENDING' AND held = 0 AND next_at > :now
+SELECT min(next_at) FROM outbox INDEXED BY outbox_due WHERE status = 'PENDING' AND held = 0 AND next_at > :now
 
 -- read: outbox_pending
 SELECT count(*) FROM (SELECT 1 FROM outbox WHERE status = 'PENDING' LIMIT :limit)
 
 -- read: outbox_expired
-SELECT outbox_id, task_id, round, endpoint_id, tries FROM outbox WHERE status = 'PENDING' AND expires_at <= :now
+SELECT outbox_id, task_id, round, endpoint_id, tries FROM outbox INDEXED BY outbox_expiry WHERE status = 'PENDING' AND expires_at <= :now
 ORDER BY expires_at LIMIT :limit
 
 -- write: outbox_record

@@ -52,7 +52,7 @@
       "free space under which new tasks get 507, before GPU time is spent")                                       \
     /* tasks */                                                                                                   \
     X(PROMPT_BYTES, "task.prompt_bytes", INT, "32768", 16, 131072, "bytes", "longest prompt, in UTF-8 bytes")     \
-    X(TASK_METADATA_BYTES, "task.metadata_bytes", INT, "8192", 0, 65536, "bytes",                                 \
+    X(TASK_METADATA_BYTES, "task.metadata_bytes", INT, "8192", 0, 12288, "bytes",                                 \
       "largest metadata object; it travels in every callback, which stays under 20 kB")                           \
     X(TASK_DERIVE_KEYS, "task.derive_keys", BOOL, "on", 0, 0, "on|off",                                           \
       "a submit without an idempotency key gets one from its prompt and parameters, so a blind retry is caught")  \
@@ -100,12 +100,12 @@
     X(RETAIN_EVENTS_DAYS, "retain.events_days", INT, "90", 1, 36500, "days",                                      \
       "history of removed tasks: until then they answer TASK_EXPIRED, and feeds can replay them")                 \
     X(CACHE_TASKS, "task.cache", INT, "4096", 0, 1000000, "tasks",                                                \
-      "finished tasks answered from memory (about 2 KiB each); 0 = off")                                          \
+      "finished tasks answered from memory (at most 16 KiB each, mostly 2); 0 = off")                                          \
     /* pool */                                                                                                    \
     X(POOL_CPU_SLOTS, "pool.cpu_slots", INT, "1", 0, 64, "slots",                                                 \
       "slots when no GPU is found (an engine uses all cores itself)")                                             \
     X(POOL_CAP, "pool.processing_cap", INT, "0", 0, 1024, "tasks",                                                \
-      "PROCESSING tasks at once; 0 = max(1, 1.5 x GPUs rounded up), or the CPU slots")                            \
+      "PROCESSING tasks at once; 0 = as many as there are workers (one per GPU, or the CPU slots)")                            \
     X(POOL_CRASH_BUDGET, "pool.crash_budget", INT, "3", 0, 100, "crashes",                                        \
       "runs of one task that may take the process down before FAILED; 0 = none is fatal to the task")             \
     /* engines */                                                                                                 \

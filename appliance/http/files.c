@@ -53,7 +53,7 @@ static enum rl_rc find_task(struct request *r, struct task **ret_task, struct rl
         *ret_task = STEAL(task);
         return RL_OK;
     }
-    if (rc != RL_OK && rc != RL_NOT_FOUND)
+    if (rc != RL_OK && rc != RL_NOT_FOUND && rc != RL_TASK_EXPIRED)
         return rc;
     /* Not said: whether there is such a task. */
     return rl_fail(err, RL_UNAUTHORIZED,

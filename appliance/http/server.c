@@ -279,8 +279,8 @@ enum rl_rc http_start(struct tasks *tasks, struct pool *pool, struct outbox *out
     http->outbox = outbox;
     http->cfg = tasks_config(tasks);
     http->threads = (int)config_int(http->cfg, CFG_HTTP_THREADS);
-    http->workers =
-        http->threads + (int)config_int(http->cfg, CFG_HTTP_STREAM_THREADS) + SPARE_WORKERS;
+    http->workers = http->threads + (int)config_int(http->cfg, CFG_HTTP_STREAM_THREADS) +
+                    (int)config_int(http->cfg, CFG_HTTP_SOCKETS) + SPARE_WORKERS;
     (void)pthread_mutex_init(&http->lock, NULL); /* cannot fail with default attributes */
     (void)pthread_cond_init(&http->idle, NULL);
     http->began_ms = rl_boot_ms();

@@ -81,11 +81,12 @@ static bool say_wrapped(struct socket *s, const char *kind, const char *json)
 static bool say_answers(struct socket *s)
 {
     pthread_mutex_lock(&s->lock);
-    char *text = s->answer.len ? rl_buf_take(&s->answer) : NULL;
+    bool ok = !s->answer.failed; /* else the client says more than it listens */
+    char *text = ok && s->answer.len ? rl_buf_take(&s->answer) : NULL;
+    rl_buf_free(&s->answer);
     rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
     s->wanted = false;
     pthread_mutex_unlock(&s->lock);
-    bool ok = true;
     for (char *line = text; ok && line && *line;) {
         char *end = strchr(line, '\n');
         size_t len = end ? (size_t)(end - line) : strlen(line);

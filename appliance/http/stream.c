@@ -48,6 +48,7 @@ struct sse {
     struct run_progress runs[RUNS_SEEN];
     size_t run_count;
     int64_t beat_ms, progress_ms; /* monotonic: last bytes out, last look at progress */
+    int64_t checked_ms;           /* monotonic: when the key was last looked at */
     bool over;                    /* the one task is finished: nothing more will come */
 };
 
@@ -114,7 +115,7 @@ static bool send_events(struct sse *s, struct rl_err *err)
                        e->json);
             s->over = task_status_parse(e->to_status, &status) && task_status_terminal(status);
         }
-        bool more = s->batch.count > 0;
+        bool more = s->batch.last > s->seen;
         s->seen = s->batch.last;
         event_batch_clear(&s->batch);
         if (!flush(s))
@@ -176,9 +177,12 @@ static enum rl_rc sse_loop(struct sse *s, struct rl_err *err)
         int64_t now = rl_mono_ms();
         if (now - s->progress_ms >= PROGRESS_MS && !send_progress(s))
             return RL_OK;
-        if (now - s->beat_ms >= config_int(http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
+        if (now - s->checked_ms >= config_int(http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
             if (key_check(http->tasks, s->r->caller.key_id, err) == RL_UNAUTHORIZED)
                 return RL_OK; /* revoked meanwhile */
+            s->checked_ms = now;
+        }
+        if (now - s->beat_ms >= config_int(http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
             rl_buf_str(&s->out, ": beat\n\n");
             if (!flush(s))
                 return RL_OK;
@@ -267,7 +271,7 @@ static enum rl_rc sse(struct request *r, int64_t task_id, struct rl_err *err)
         return rc;
     s->hub = event_hub_filter(&r->caller, &s->filter);
     rl_buf_init(&s->out, STREAM_BYTES);
-    s->beat_ms = s->progress_ms = rl_mono_ms();
+    s->beat_ms = s->progress_ms = s->checked_ms = rl_mono_ms();
     rc = sse_begin(s, last, err);
     event_batch_clear(&s->batch);
     rl_buf_free(&s->out);

@@ -234,6 +234,7 @@ static enum rl_rc finish(struct tasks *tasks, struct run *run, const struct run_
                          const struct rl_err *why, struct rl_err *err)
 {
     for (;;) {
+        run_beat(run, ENGINE_MUX, 0, 1); /* it waits for the store, it does not hang */
         enum rl_rc rc = result ? run_succeed(run, result, err) : run_fail(run, why, err);
         bool transient = rc == RL_DISK_FULL || rc == RL_NO_MEMORY || rc == RL_STORE_ERROR ||
                          rc == RL_IO_ERROR || rc == RL_UNAVAILABLE;

@@ -6,6 +6,12 @@
 
 #include "config/config.h"
 
+#include <string.h>
+
+#define ENTRY_BYTES                                                                                \
+    14336 /* a larger task is read from SQLite: the table's memory stays bounded                   \
+           */
+
 struct cache_slot {
     struct task *task; /* owned; NULL = empty */
 };
@@ -42,6 +48,10 @@ uint64_t cache_generation(struct tasks *tasks)
 
 void cache_put(struct tasks *tasks, const struct task *task, uint64_t generation)
 {
+    size_t bytes = strlen(task->prompt) + strlen(task->negative_prompt) + strlen(task->options) +
+                   (task->metadata ? strlen(task->metadata) : 0);
+    if (bytes > ENTRY_BYTES)
+        return;
     struct task *copy = task_clone(task); /* NULL: not remembered, no harm */
     struct task *old = NULL;
     pthread_mutex_lock(&tasks->cache_lock);

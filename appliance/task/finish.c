@@ -40,6 +40,8 @@ static enum rl_rc keep_result(struct run *run, struct store_conn *conn, const st
     if (rc == RL_OK)
         rc = checkpoint_remove_on_commit(run->tasks, conn, run->task->task_id, err);
     if (rc == RL_OK)
+        rc = task_forget_on_commit(run->tasks, conn, run->task->task_id, err);
+    if (rc == RL_OK)
         rc = task_load(conn, run->task->task_id, &twin, err);
     return rc == RL_OK ? reuse_settle(run->tasks, conn, twin, err) : rc;
 }

@@ -47,12 +47,22 @@ static enum rl_rc read_table(struct store_conn *conn, void *arg, struct rl_err *
 {
     struct follow_work *work = arg;
     struct event_batch *batch = work->batch;
-    int64_t pruned = 0;
+    int64_t pruned = 0, newest = 0;
     event_batch_clear(batch);
     enum rl_rc rc = store_int(store_stmt(conn, SQL_EVENTS_PRUNED), 0, &pruned, err);
+    if (rc == RL_OK)
+        rc = store_int(store_stmt(conn, SQL_EVENT_LAST_SEQ), 0, &newest, err);
     if (rc != RL_OK)
         return rc;
-    batch->gap = work->after < pruned;
+    batch->last = work->after;
+    if (work->after >
+        newest) { /* a follower of another database: one restored from a backup, say */
+        batch->gap = true;
+        batch->last = newest;
+        return RL_OK;
+    }
+    /* One task's history is whole as long as the task is there. */
+    batch->gap = work->after < pruned && work->filter->task_id == 0;
     bool row, one = work->filter->task_id != 0, all = work->caller->owner;
     AUTO_STMT struct store_stmt *stmt = store_stmt(conn, one   ? SQL_FOLLOW_TASK
                                                          : all ? SQL_FOLLOW_ALL
@@ -70,6 +80,8 @@ static enum rl_rc read_table(struct store_conn *conn, void *arg, struct rl_err *
             return rc;
         batch->last = batch->events[batch->count++].seq;
     }
+    if (rc == RL_OK && batch->count < EVENT_BATCH && newest > batch->last)
+        batch->last = newest; /* nothing else up to there concerns this follower */
     return rc;
 }
 
@@ -104,15 +116,9 @@ enum rl_rc events_after(struct tasks *tasks, const struct caller *caller,
     batch->count = 0;
     batch->gap = false;
     batch->last = after;
-    int64_t newest = hub_last_seq(tasks->hub);
-    if (after > newest) { /* a follower of another database: one restored from a backup, say */
-        batch->gap = true;
-        batch->last = newest;
-        return RL_OK;
-    }
     enum rl_rc rc = RL_OK;
-    if (!hub_read(tasks->hub, &hub, after, batch->events, EVENT_BATCH, &batch->count,
-                  &batch->last)) {
+    if (after > hub_last_seq(tasks->hub) || !hub_read(tasks->hub, &hub, after, batch->events,
+                                                      EVENT_BATCH, &batch->count, &batch->last)) {
         struct follow_work work = {caller, filter, after, batch};
         batch->last = after;
         rc = store_read(tasks->store, read_table, &work, err);

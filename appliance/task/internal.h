@@ -7,6 +7,7 @@
 #include "base/crypto.h"
 #include "store/store.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -99,7 +100,7 @@ struct tasks {
     bool scheduler_started;
     atomic_llong scheduler_beat_ms;
     int64_t hang_ms;          /* scheduler only: when a run was found hanging, 0 = none */
-    int64_t orphans_ms;       /* scheduler only: when files without rows were last looked for */
+    DIR *orphan_dir;          /* scheduler only: how far the look for orphans has come */
     pthread_mutex_t due_lock; /* guards: due_at, due_stop */
     pthread_cond_t due;
     int64_t
@@ -169,7 +170,7 @@ enum rl_rc task_write_duties(struct tasks *tasks, struct store_conn *conn, const
  * when the crash budget is spent. Fills to, charge and error of `move`. */
 void task_crash_move(const struct tasks *tasks, const struct task *task, struct task_move *move);
 
-/* schedule.c: something becomes due at `at` (wall ms). Any thread. */
+/* schedule.c: something becomes due at `at` (steady ms). Any thread. */
 void schedule_hint(struct tasks *tasks, int64_t at);
 
 /* json.c */
@@ -228,11 +229,17 @@ int64_t watchdog_round(struct tasks *tasks);
 /* stats.c: a task left a state after ms */
 void stats_stay(struct tasks *tasks, enum task_status left, int64_t ms);
 
+/* repair.c: what a bug or a refused write left: PROCESSING without a run, CREATED without an
+ * enqueue. */
+enum rl_rc repair_sweep(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
+
 /* retain.c: one bounded step of retention; true: there is more to do at once. */
 bool retain_round(struct tasks *tasks);
-/* Files of results/ that no row knows, older than an hour: how many, removed unless dry_run. At
- * most 500 a call. */
+/* Files of results/ that no row knows, older than an hour: how many, removed unless dry_run. */
 int64_t retain_orphans(struct tasks *tasks, bool dry_run);
+/* The same a few thousand files at a time, going on where the last step ended. Scheduler thread. */
+void retain_orphans_step(struct tasks *tasks);
+void retain_orphans_end(struct tasks *tasks);
 
 /* parse.c */
 struct engine_request;

@@ -5,7 +5,7 @@
 #include "base/buf.h"
 #include "events/events.h"
 
-#define DEPTH_MOST 100000 /* counting further costs more than the number is worth */
+#define DEPTH_MOST 10000 /* counting further costs more than the number is worth */
 
 static const char *const state_names[] = {
     [QUEUE_RUNNING] = "RUNNING", [QUEUE_PAUSED] = "PAUSED", [QUEUE_DRAINING] = "DRAINING"};

@@ -5,12 +5,14 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "config/config.h"
 #include "events/events.h"
 
 #include <string.h>
 
-#define SCAN_ROWS 500 /* per read: readers hold no long snapshots */
+#define SWEEP_ROWS 50  /* what the scheduler repairs by itself, a minute */
+#define SCAN_ROWS  500 /* per read: readers hold no long snapshots */
 
 struct stuck {
     int64_t task_id;
@@ -104,6 +106,10 @@ static enum rl_rc act(struct store_conn *conn, void *arg, struct rl_err *err)
     case TASK_CREATED:
         return task_enqueue(tasks, conn, task, err);
     case TASK_PROCESSING:
+        if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {
+            move.to = TASK_CANCELED;
+            move.cancel_mode = "hard";
+        }
         if (alive(tasks, task->task_id, task->attempt))
             return rl_fail(err, RL_STALE, "its worker is alive");
         return task_move(tasks, conn, task, &move, err);
@@ -174,25 +180,47 @@ static enum rl_rc counts(struct store_conn *conn, void *arg, struct rl_err *err)
     return rc;
 }
 
+/* The stuck tasks as an array in repair->w; acted upon unless it is a dry run. */
+static enum rl_rc repair_all(struct repair *repair, unsigned statuses, struct rl_err *err)
+{
+    AUTO_FREE struct scan *scan = calloc(1, sizeof *scan); /* too large for a worker's stack */
+    if (!scan)
+        return rl_fail(err, RL_NO_MEMORY, "repair");
+    scan->tasks = repair->tasks;
+    rl_jw_array(&repair->w, "stuck");
+    enum rl_rc rc = RL_OK;
+    for (int s = TASK_CREATED; rc == RL_OK && s <= TASK_PROCESSING; s++)
+        if (statuses == 0 || (statuses & (1u << s)))
+            rc = repair_status(repair, scan, (enum task_status)s, err);
+    rl_jw_end_array(&repair->w);
+    if (repair->acted > 0)
+        hub_ring(repair->tasks->hub);
+    return rc;
+}
+
+enum rl_rc repair_sweep(struct tasks *tasks, struct rl_err *err)
+{
+    struct repair repair = {.tasks = tasks, .batch = SWEEP_ROWS};
+    AUTO_BUF struct rl_buf out;
+    rl_buf_init(&out, 1 << 20);
+    rl_jw_init(&repair.w, &out, false);
+    rl_jw_object(&repair.w, NULL);
+    enum rl_rc rc = repair_all(&repair, 1u << TASK_CREATED | 1u << TASK_PROCESSING, err);
+    if (repair.acted > 0)
+        rl_log(RL_LOG_WARN, "repaired", "tasks=%d", repair.acted);
+    return rc;
+}
+
 enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int batch,
                        struct rl_buf *out, struct rl_err *err)
 {
     struct repair repair = {.tasks = tasks, .dry_run = dry_run, .batch = batch};
-    AUTO_FREE struct scan *scan = calloc(1, sizeof *scan); /* too large for a worker's stack */
-    if (!scan)
-        return rl_fail(err, RL_NO_MEMORY, "repair");
-    scan->tasks = tasks;
     rl_jw_init(&repair.w, out, false);
     rl_jw_object(&repair.w, NULL);
     rl_jw_bool(&repair.w, "dry_run", dry_run);
-    rl_jw_array(&repair.w, "stuck");
-    enum rl_rc rc = RL_OK;
-    for (int s = TASK_CREATED; rc == RL_OK && s <= TASK_PROCESSING; s++)
-        if (statuses == 0 || (statuses & (1u << s)))
-            rc = repair_status(&repair, scan, (enum task_status)s, err);
+    enum rl_rc rc = repair_all(&repair, statuses, err);
     if (rc != RL_OK)
         return rc;
-    rl_jw_end_array(&repair.w);
     rl_jw_i64(&repair.w, "acted", repair.acted);
     rl_jw_i64(&repair.w, "orphan_files", retain_orphans(tasks, dry_run));
     rl_jw_object(&repair.w, "status_counts");
@@ -201,6 +229,5 @@ enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int
         return rc;
     rl_jw_end_object(&repair.w);
     rl_jw_end_object(&repair.w);
-    hub_ring(tasks->hub);
     return rl_buf_ok(out, err);
 }

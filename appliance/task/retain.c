@@ -14,9 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DAY_MS         (86400 * INT64_C(1000))
-#define ORPHAN_AGE_S   3600 /* a younger file may belong to a run or to a transaction under way */
-#define ORPHANS_A_STEP 500
+#define DAY_MS       (86400 * INT64_C(1000))
+#define ORPHAN_AGE_S 3600   /* a younger file may belong to a run or to a transaction under way */
+#define REPAIR_FILES 200000 /* looked at by one repair */
+#define STEP_FILES   2000 /* looked at by the scheduler in one round; the next goes on from there */
 
 struct oldest {
     struct tasks *tasks;
@@ -65,20 +66,27 @@ static enum rl_rc find_oldest(struct store_conn *conn, void *arg, struct rl_err 
     return RL_OK;
 }
 
+/* Nothing of this is there any more when the row is gone. RL_STALE: since it was chosen the task
+ * was replayed, or somebody wants something of it. */
 static enum rl_rc purge(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     const struct oldest *o = arg;
+    int64_t gone = 0;
+    struct store_stmt *task = store_stmt(conn, SQL_PURGE_TASK);
+    store_bind_int(task, ":task_id", o->task_id);
+    enum rl_rc rc = store_run(task, &gone, err);
+    if (rc == RL_OK && gone == 0)
+        return rl_fail(err, RL_STALE, "the task is not to be removed any more");
     struct store_stmt *note = store_stmt(conn, SQL_PURGE_NOTE);
     store_bind_int(note, ":task_id", o->task_id);
     store_bind_text(note, ":user_id", o->user_id);
     store_bind_int(note, ":now", o->now);
-    enum rl_rc rc = store_run(note, NULL, err);
-    static const enum store_sql steps[] = {SQL_PURGE_OUTBOX, SQL_PURGE_TASK};
-    for (size_t i = 0; rc == RL_OK && i < RL_ARRAY_LEN(steps); i++) {
-        struct store_stmt *stmt = store_stmt(conn, steps[i]);
-        store_bind_int(stmt, ":task_id", o->task_id);
-        rc = store_run(stmt, NULL, err);
-    }
+    if (rc == RL_OK)
+        rc = store_run(note, NULL, err);
+    struct store_stmt *outbox = store_stmt(conn, SQL_PURGE_OUTBOX);
+    store_bind_int(outbox, ":task_id", o->task_id);
+    if (rc == RL_OK)
+        rc = store_run(outbox, NULL, err);
     return rc == RL_OK ? task_forget_on_commit(o->tasks, conn, o->task_id, err) : rc;
 }
 
@@ -120,12 +128,18 @@ bool retain_round(struct tasks *tasks)
     struct oldest o = {.tasks = tasks, .now = rl_wall_ms()};
     /* A wall clock that ran away from the steady one removes nobody's work. */
     int64_t drift = o.now - store_steady_ms(tasks->store);
-    if (drift > DAY_MS || drift < -DAY_MS)
+    if (drift > DAY_MS || drift < -DAY_MS) {
+        rl_log(RL_LOG_WARN, "retain_paused", "drift_ms=%lld note=\"the clocks disagree\"",
+               (long long)drift);
         return false;
+    }
     enum rl_rc rc = store_read(tasks->store, find_oldest, &o, &err);
     if (rc == RL_OK && o.task_id != 0) {
-        remove_result(tasks, o.file);
         rc = store_write(tasks->store, STORE_URGENT, purge, &o, &err);
+        if (rc == RL_STALE)
+            return true; /* the next oldest, then */
+        if (rc == RL_OK) /* a file that a crash leaves here is an orphan, found later */
+            remove_result(tasks, o.file);
         if (rc == RL_OK)
             rl_log(RL_LOG_INFO, "task_purged", "task_id=%lld status=-", (long long)o.task_id);
     } else if (rc == RL_OK) {
@@ -176,21 +190,57 @@ static bool orphan(struct tasks *tasks, int dir, const char *name)
     return store_read(tasks->store, is_known, &known, NULL) == RL_OK && known.found == 0;
 }
 
-int64_t retain_orphans(struct tasks *tasks, bool dry_run)
+/* Look at the next files of `dir`, at most `most`. Returns the orphans among them; *ret_end: that
+ * was all. */
+static int64_t look_at_files(struct tasks *tasks, DIR *dir, int64_t most, bool dry_run,
+                             bool *ret_end)
 {
-    char path[1200];
-    int64_t n = 0;
-    (void)snprintf(path, sizeof path, "%s/results", config_text(tasks->cfg, CFG_STATE_DIR));
-    DIR *dir = opendir(path);
-    if (!dir)
-        return 0;
-    for (const struct dirent *entry; n < ORPHANS_A_STEP && (entry = readdir(dir));) {
+    int64_t orphans = 0;
+    const struct dirent *entry = NULL;
+    for (int64_t n = 0; n < most && (entry = readdir(dir)); n++) {
         if (entry->d_name[0] == '.' || !orphan(tasks, dirfd(dir), entry->d_name))
             continue;
-        n++;
+        orphans++;
         if (!dry_run && unlinkat(dirfd(dir), entry->d_name, 0) == 0)
             rl_log(RL_LOG_INFO, "orphan_removed", "file=%s", entry->d_name);
     }
+    *ret_end = !entry;
+    return orphans;
+}
+
+static DIR *open_results(const struct tasks *tasks)
+{
+    char path[1200];
+    (void)snprintf(path, sizeof path, "%s/results", config_text(tasks->cfg, CFG_STATE_DIR));
+    return opendir(path);
+}
+
+int64_t retain_orphans(struct tasks *tasks, bool dry_run)
+{
+    bool end;
+    DIR *dir = open_results(tasks);
+    if (!dir)
+        return 0;
+    int64_t orphans = look_at_files(tasks, dir, REPAIR_FILES, dry_run, &end);
     (void)closedir(dir); /* read only */
-    return n;
+    return orphans;
+}
+
+void retain_orphans_step(struct tasks *tasks)
+{
+    bool end;
+    if (!tasks->orphan_dir)
+        tasks->orphan_dir = open_results(tasks);
+    if (!tasks->orphan_dir)
+        return;
+    (void)look_at_files(tasks, tasks->orphan_dir, STEP_FILES, false, &end); /* logged one by one */
+    if (end)
+        retain_orphans_end(tasks);
+}
+
+void retain_orphans_end(struct tasks *tasks)
+{
+    if (tasks->orphan_dir)
+        (void)closedir(tasks->orphan_dir); /* read only */
+    tasks->orphan_dir = NULL;
 }

@@ -5,14 +5,17 @@
 
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/log.h"
 #include "config/config.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static enum rl_rc link_file(const struct tasks *tasks, const char *from, const char *to,
-                            const char *ending, struct rl_err *err)
+static bool link_file(const struct tasks *tasks, const char *from, const char *to,
+                      const char *ending)
 {
     char old[1200], new[1200];
     const char *dir = config_text(tasks->cfg, CFG_STATE_DIR);
@@ -20,27 +23,36 @@ static enum rl_rc link_file(const struct tasks *tasks, const char *from, const c
                    ending);
     (void)snprintf(new, sizeof new, "%s/results/%.*s.%s", dir, (int)strcspn(to, "."), to, ending);
     (void)unlink(new); /* of a transaction that was lost */
-    if (link(old, new) != 0)
-        return rl_fail_errno(err, "link of the kept result", errno);
-    return rl_fs_sync_parent(new, err);
+    /* Young again: the look for orphans must not take it for one before its row is committed. */
+    return link(old, new) == 0 && utimensat(AT_FDCWD, new, NULL, 0) == 0 &&
+           rl_fs_sync_parent(new, NULL) == RL_OK;
 }
 
-/* QUEUED → PROCESSING → SUCCEEDED with the twin's file. */
-static enum rl_rc finish_by_link(struct tasks *tasks, struct store_conn *conn, struct task *task,
-                                 const struct task *twin, struct rl_err *err)
+/* Give the twin's files a name of this task's next attempt. false: there is no kept result after
+ * all. */
+static bool link_result(const struct tasks *tasks, const struct task *task, const struct task *twin,
+                        char *name, size_t size)
 {
-    char name[64];
+    if (!twin->video_file)
+        return false;
+    (void)snprintf(name, size, "%lld-%lld.mp4", (long long)task->task_id,
+                   (long long)task->attempt + 1);
+    if (link_file(tasks, twin->video_file, name, "mp4") &&
+        link_file(tasks, twin->video_file, name, "jpg"))
+        return true;
+    rl_log(RL_LOG_WARN, "reuse_failed", "task_id=%lld status=%s twin=%lld errno=%d",
+           (long long)task->task_id, task->status, (long long)twin->task_id, errno);
+    return false;
+}
+
+/* QUEUED → PROCESSING → SUCCEEDED with the files that link_result made. */
+static enum rl_rc finish_by_link(struct tasks *tasks, struct store_conn *conn, struct task *task,
+                                 const struct task *twin, const char *name, struct rl_err *err)
+{
     struct task_move start = {
         .from = TASK_QUEUED, .to = TASK_PROCESSING, .worker_id = "reuse", .epoch = tasks->epoch};
     task->seed = twin->seed; /* the video shown was made with this one */
     enum rl_rc rc = task_move(tasks, conn, task, &start, err);
-    if (rc != RL_OK)
-        return rc;
-    (void)snprintf(name, sizeof name, "%lld-%lld.mp4", (long long)task->task_id,
-                   (long long)task->attempt);
-    rc = link_file(tasks, twin->video_file, name, "mp4", err);
-    if (rc == RL_OK)
-        rc = link_file(tasks, twin->video_file, name, "jpg", err);
     if (rc != RL_OK)
         return rc;
     struct run_result result = {.file = name,
@@ -79,14 +91,6 @@ static bool runs_still(struct tasks *tasks, const struct task *twin)
     return going;
 }
 
-static bool file_there(const struct tasks *tasks, const struct task *twin)
-{
-    char path[1200];
-    (void)snprintf(path, sizeof path, "%s/results/%s", config_text(tasks->cfg, CFG_STATE_DIR),
-                   twin->video_file);
-    return access(path, R_OK) == 0;
-}
-
 enum rl_rc reuse_find(struct tasks *tasks, struct store_conn *conn, struct task *task,
                       bool *ret_reused, int64_t *ret_twin, struct rl_err *err)
 {
@@ -100,12 +104,13 @@ enum rl_rc reuse_find(struct tasks *tasks, struct store_conn *conn, struct task 
         *ret_twin = runs_still(tasks, twin) ? twin->task_id : 0;
         return RL_OK;
     }
-    if (!file_there(tasks, twin))
+    char name[64];
+    if (!link_result(tasks, task, twin, name, sizeof name))
         return RL_OK;
     struct task_move move = {.from = TASK_CREATED, .to = TASK_QUEUED};
     rc = task_move(tasks, conn, task, &move, err);
     if (rc == RL_OK)
-        rc = finish_by_link(tasks, conn, task, twin, err);
+        rc = finish_by_link(tasks, conn, task, twin, name, err);
     *ret_reused = rc == RL_OK;
     return rc;
 }
@@ -123,8 +128,11 @@ enum rl_rc reuse_settle(struct tasks *tasks, struct store_conn *conn, const stru
         if (rc != RL_OK || id == 0)
             return rc;
         rc = task_load(conn, id, &task, err);
+        char name[64];
+        if (rc == RL_OK && !link_result(tasks, task, twin, name, sizeof name))
+            break; /* they make their own */
         if (rc == RL_OK)
-            rc = finish_by_link(tasks, conn, task, twin, err);
+            rc = finish_by_link(tasks, conn, task, twin, name, err);
         if (rc != RL_OK)
             return rc;
     }

@@ -22,12 +22,15 @@ struct claim_work {
     struct tasks *tasks;
     const struct engine_device *device;
     struct task *task; /* owned; NULL: nothing may run now */
+    struct run *run;   /* owned: goes live with the COMMIT */
 };
 
 /* The head of the queue if it may run: a suspect (it took the process down before) runs alone, so
  * that blame is exact, and waits at the head until everything else is done. */
-static enum rl_rc pick(struct store_conn *conn, int64_t cap, int64_t *ret_id, struct rl_err *err)
+static enum rl_rc pick(struct store_conn *conn, struct tasks *tasks, int64_t *ret_id,
+                       struct rl_err *err)
 {
+    int64_t cap = config_int(tasks->cfg, CFG_POOL_CAP), live = runs_active(tasks);
     bool row;
     int64_t running = 0, suspects = 0;
     *ret_id = 0;
@@ -38,6 +41,8 @@ static enum rl_rc pick(struct store_conn *conn, int64_t cap, int64_t *ret_id, st
         suspects = store_col_int(count, 1);
     }
     store_reset(count);
+    if (running < live) /* a soft-cancelled run still goes */
+        running = live;
     if (rc != RL_OK || suspects > 0 || (cap > 0 && running >= cap))
         return rc;
     AUTO_STMT struct store_stmt *head = store_stmt(conn, SQL_CLAIM_HEAD);
@@ -58,46 +63,19 @@ static int64_t run_timeout_ms(struct tasks *tasks, const struct task *task)
     return derived > floor ? derived : floor;
 }
 
-static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
+/* After the COMMIT and before anybody is answered: a cancel that comes next finds the run. */
+static void go_live(void *ctx, void *arg)
 {
-    struct claim_work *work = arg;
-    int64_t id = 0;
-    task_free(work->task);
-    work->task = NULL;
-    enum rl_rc rc = pick(conn, config_int(work->tasks->cfg, CFG_POOL_CAP), &id, err);
-    if (rc != RL_OK || id == 0)
-        return rc;
-    rc = task_load(conn, id, &work->task, err);
-    if (rc != RL_OK)
-        return rc;
-    struct task_move move = {.from = TASK_QUEUED,
-                             .to = TASK_PROCESSING,
-                             .worker_id = work->device->id,
-                             .epoch = work->tasks->epoch};
-    return task_move(work->tasks, conn, work->task, &move, err);
-}
-
-enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, struct run **ret_run,
-                     struct rl_err *err)
-{
-    struct claim_work work = {tasks, device, NULL};
-    *ret_run = NULL;
-    if (atomic_load(&tasks->draining) || atomic_load(&tasks->waiting) == 0)
-        return RL_OK;
-    struct run *run = calloc(1, sizeof *run); /* before the claim: afterwards nothing may fail */
-    if (!run)
-        return rl_fail(err, RL_NO_MEMORY, "run");
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, claim, &work, err);
-    if (rc != RL_OK || !work.task) {
-        task_free(work.task);
-        free(run);
-        return rc;
-    }
+    (void)arg;
+    struct claim_work *work = ctx;
+    struct tasks *tasks = work->tasks;
+    struct run *run = work->run;
     run->tasks = tasks;
-    run->task = work.task;
-    run->attempt = work.task->attempt;
-    run->epoch = work.task->epoch;
-    (void)rl_copy_str(run->worker_id, sizeof run->worker_id, device->id);
+    run->task = work->task;
+    run->attempt = work->task->attempt;
+    run->epoch = work->task->epoch;
+    (void)rl_copy_str(run->worker_id, sizeof run->worker_id,
+                      work->device->id); /* same size: fits */
     run->started_mono_ms = rl_mono_ms();
     run->timeout_ms = run_timeout_ms(tasks, run->task);
     run->checkpoint_ms = run->started_mono_ms;
@@ -107,9 +85,47 @@ enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, st
     run->next = tasks->live;
     tasks->live = run;
     pthread_mutex_unlock(&tasks->live_lock);
-    if (atomic_load(&tasks->draining))
-        atomic_store(&run->stop, RUN_DRAIN); /* the drain began between the claim and the list */
-    *ret_run = run;
+}
+
+static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct claim_work *work = arg;
+    int64_t id = 0;
+    task_free(STEAL(work->task));
+    enum rl_rc rc = pick(conn, work->tasks, &id, err);
+    if (rc != RL_OK || id == 0)
+        return rc;
+    rc = task_load(conn, id, &work->task, err);
+    if (rc != RL_OK)
+        return rc;
+    struct task_move move = {.from = TASK_QUEUED,
+                             .to = TASK_PROCESSING,
+                             .worker_id = work->device->id,
+                             .epoch = work->tasks->epoch};
+    rc = task_move(work->tasks, conn, work->task, &move, err);
+    return rc == RL_OK ? store_on_commit(conn, go_live, work, NULL, err) : rc;
+}
+
+enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, struct run **ret_run,
+                     struct rl_err *err)
+{
+    struct claim_work work = {.tasks = tasks, .device = device};
+    *ret_run = NULL;
+    if (atomic_load(&tasks->draining) || atomic_load(&tasks->waiting) == 0)
+        return RL_OK;
+    work.run = calloc(1, sizeof *work.run); /* before the claim: afterwards nothing may fail */
+    if (!work.run)
+        return rl_fail(err, RL_NO_MEMORY, "run");
+    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, claim, &work, err);
+    if (rc != RL_OK || !work.task) {
+        task_free(work.task);
+        free(work.run);
+        return rc;
+    }
+    int go = RUN_GO;
+    if (atomic_load(&tasks->draining)) /* it began between the claim and the list */
+        atomic_compare_exchange_strong(&work.run->stop, &go, RUN_DRAIN);
+    *ret_run = work.run;
     return RL_OK;
 }
 

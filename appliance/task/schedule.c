@@ -12,11 +12,10 @@
 
 #include <string.h>
 
-#define LOOK_AGAIN_MS    5000
-#define STEP_ROWS        100 /* per transaction: others wait meanwhile */
-#define ORPHANS_EVERY_MS (3600 * INT64_C(1000))
-#define RETAIN_ROWS      100   /* removed before other due things get their turn */
-#define KEEP_CLOCK_MS    60000 /* how often the steady clock is remembered, and retention looks */
+#define LOOK_AGAIN_MS 5000
+#define STEP_ROWS     100   /* per transaction: others wait meanwhile */
+#define RETAIN_ROWS   100   /* removed before other due things get their turn */
+#define KEEP_CLOCK_MS 60000 /* how often the steady clock is remembered, and retention looks */
 
 void schedule_hint(struct tasks *tasks, int64_t at)
 {
@@ -181,10 +180,9 @@ static bool keep_round(struct tasks *tasks)
         removed++;
     if (removed == RETAIN_ROWS)
         return true;
-    if (tasks->orphans_ms == 0 || rl_mono_ms() - tasks->orphans_ms >= ORPHANS_EVERY_MS) {
-        tasks->orphans_ms = rl_mono_ms();
-        (void)retain_orphans(tasks, false); /* logged one by one */
-    }
+    if (repair_sweep(tasks, &err) != RL_OK)
+        trouble("repair_failed", &err);
+    retain_orphans_step(tasks);
     return false;
 }
 

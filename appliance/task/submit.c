@@ -41,11 +41,13 @@ static bool derived_matches(const struct tasks *tasks, const struct task *found)
 }
 
 /* The key is free again: the old row's becomes <key>~<task_id>. */
-static enum rl_rc release_key(struct store_conn *conn, const struct task *found, struct rl_err *err)
+static enum rl_rc release_key(struct tasks *tasks, struct store_conn *conn,
+                              const struct task *found, struct rl_err *err)
 {
     struct store_stmt *stmt = store_stmt(conn, SQL_TASK_RELEASE_KEY);
     store_bind_int(stmt, ":task_id", found->task_id);
-    return store_run(stmt, NULL, err);
+    enum rl_rc rc = store_run(stmt, NULL, err);
+    return rc == RL_OK ? task_forget_on_commit(tasks, conn, found->task_id, err) : rc;
 }
 
 /* *ret_existing: the task that answers, or NULL when a new one may be made. */
@@ -62,7 +64,7 @@ static enum rl_rc resolve_key(struct tasks *tasks, struct store_conn *conn,
         return rc;
     if (submit->derive) {
         if (!derived_matches(tasks, found))
-            return release_key(conn, found, err);
+            return release_key(tasks, conn, found, err);
     } else if (strcmp(found->request_hash, task->request_hash) != 0) {
         return rl_fail_field(err, RL_IDEMPOTENCY_KEY_REUSED, "idempotency_key",
                              "was used with other content");

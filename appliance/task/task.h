@@ -214,7 +214,7 @@ enum rl_rc key_token_check(struct tasks *tasks, const char *purpose, const char 
                            struct caller *ret_caller, int64_t *ret_expires_ms, struct rl_err *err)
     RL_NODISCARD;
 
-/* ---- runs: what the pool calls (claim.c, finish.c) ---- */
+/* ---- runs: what the pool calls (run.c, finish.c) ---- */
 struct run; /* one claimed attempt: the fence (task_id, attempt, epoch), the live figures and the
                stop flag */
 
@@ -229,7 +229,6 @@ void run_free(struct run *run);
 void run_beat(struct run *run, int phase, int step, int total);
 enum run_stop { RUN_GO, RUN_CANCEL, RUN_DRAIN, RUN_TIMEOUT };
 enum run_stop run_should_stop(const struct run *run); /* an atomic */
-/* true once the run's claim is void (soft-cancelled): its result is kept, not announced. */
 
 /* Where the run writes: results/<task_id>-<attempt>.mp4 (.part while writing) and .jpg. */
 void run_paths(const struct run *run, char *part, char *final, char *poster_part, char *poster,

@@ -245,6 +245,7 @@ void tasks_close(struct tasks *tasks)
     if (!tasks)
         return;
     schedule_stop(tasks);
+    retain_orphans_end(tasks);
     pthread_mutex_destroy(&tasks->live_lock);
     net_policy_free(tasks->policy);
     cache_free(tasks);

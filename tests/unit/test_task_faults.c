@@ -344,11 +344,8 @@ static bool try_op(struct world *w, struct check *check, const struct op *op, en
     return hit;
 }
 
-/* `step`: how far apart the failing calls are after the first 10; REELD_TEST_LONG tries all. */
 static void loop(enum fault_kind kind, bool sticky, int step)
 {
-    if (getenv("REELD_TEST_LONG"))
-        step = 1;
     for (size_t i = 0; i < RL_ARRAY_LEN(ops); i++) {
         struct world w;
         struct check check;
@@ -358,7 +355,7 @@ static void loop(enum fault_kind kind, bool sticky, int step)
         world_open(&w);
         check_open(&check, w.dir);
         while (try_op(&w, &check, &ops[i], kind, at, sticky) && at < LOOP_MAX) {
-            at += at < 10 ? 1 : step;
+            at = fault_next(at, 10, step);
             tried++;
         }
         check_close(&check);

@@ -67,6 +67,17 @@ static inline bool fault_now(enum fault_kind kind)
     return now;
 }
 
+/* The next call to fail: each of the first `dense`, then every `step`-th; REELD_TEST_LONG tries all.
+ * ThreadSanitizer is slow and looks for something else: there a sample is enough. */
+static inline int fault_next(int at, int dense, int step)
+{
+#if defined(__SANITIZE_THREAD__)
+    dense = dense < 5 ? dense : 5;
+    step *= 5;
+#endif
+    return at + (getenv("REELD_TEST_LONG") || at < dense ? 1 : step);
+}
+
 /* ---- allocation ---- */
 
 void *__real_malloc(size_t size);

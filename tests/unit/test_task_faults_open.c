@@ -139,12 +139,10 @@ static bool try_start(enum stage stage, enum fault_kind kind, int at, bool stick
 
 static void loop(enum fault_kind kind, bool sticky, int step)
 {
-    if (getenv("REELD_TEST_LONG"))
-        step = 1;
     for (enum stage stage = FIRST_RUN; stage <= STOP; stage++) {
         int at = 1, tried = 0;
         while (try_start(stage, kind, at, sticky) && at < LOOP_MAX) {
-            at += at < 8 ? 1 : step;
+            at = fault_next(at, 8, step);
             tried++;
         }
         assert_true(at < LOOP_MAX);

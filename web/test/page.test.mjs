@@ -175,7 +175,7 @@ test("an error stands beside the field that it names", async () => {
   await page.type("#frames", "34");
   await page.click("button[type=submit]");
   await page.see("#frames-error", "33 or 37 frames can be made, 34 cannot.");
-  assert.equal(await page.eval("document.activeElement.id"), "frames");
+  await page.until("document.activeElement.id === 'frames'");
   assert.match(await page.eval("document.activeElement.getAttribute('aria-describedby')"), /frames-error/);
   await page.see("[role=alert] .error", "metadata: too long");
   assert.equal(api.submits[0].frames, 34);

@@ -89,6 +89,7 @@ export class Server {
         this.stdout = '';
         this.stderr = '';
         this.child = null;
+        this.exits = []; // {code, signal} of every process so far
     }
 
     /** Starts the process and waits until it listens; rejects with its exit and stderr otherwise. */
@@ -109,6 +110,7 @@ export class Server {
             child.on('close', (code, signal) => {
                 children.delete(child);
                 this.child = null;
+                this.exits.push({ code, signal });
                 resolve({ code, signal });
             });
         });
