@@ -67,8 +67,8 @@ static inline bool fault_now(enum fault_kind kind)
     return now;
 }
 
-/* The next call to fail: each of the first `dense`, then every `step`-th; REELD_TEST_LONG tries all.
- * ThreadSanitizer is slow and looks for something else: there a sample is enough. */
+/* The next call to fail: each of the first `dense`, then every `step`-th; REELD_TEST_LONG tries
+ * all. ThreadSanitizer is slow and looks for something else: there a sample is enough. */
 static inline int fault_next(int at, int dense, int step)
 {
 #if defined(__SANITIZE_THREAD__)
