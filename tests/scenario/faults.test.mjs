@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import test from 'node:test';
 
-import { assertLegalHistory, assertProblem, serve, small, slow, statesOf } from './lib/reeld.mjs';
+import { assertLegalHistory, assertProblem, ms, serve, small, slow, statesOf } from './lib/reeld.mjs';
 import { receive } from './lib/receiver.mjs';
 
 const FAULTS = { 'testpattern.faults': 'on', 'task.retry_delay_ms': 50 };
@@ -24,12 +24,12 @@ async function keepAlive(server, work) {
 
 /** Asks until the server that is being restarted answers. */
 async function patient(server, id, wanted) {
-    for (;;) {
+    for (const end = Date.now() + ms(60000); ;) {
         try {
             return await server.until(id, wanted, 60000);
         } catch (error) {
-            if (!['ECONNREFUSED', 'ECONNRESET', 'EPIPE'].includes(error.code) && error.message !== 'socket hang up')
-                throw error;
+            const away = ['ECONNREFUSED', 'ECONNRESET', 'EPIPE'].includes(error.code) || error.message === 'socket hang up';
+            if (!away || Date.now() > end) throw error;
             await new Promise((resolve) => setTimeout(resolve, 20));
         }
     }
