@@ -174,6 +174,9 @@ static bool send_answer(struct request *r, const struct reply *reply, int64_t le
     rl_buf_init(&out, 16384 + ONE_WRITE_BYTES);
     r->answered = true;
     r->status = reply->status;
+    /* Counted before it leaves: whoever has the answer finds it in the metrics. */
+    if (r->status >= 100 && r->status < 600)
+        atomic_fetch_add(&r->http->answers[r->status / 100], 1);
     write_head(r, reply, length, &out);
     if (together && len > 0)
         rl_buf_append(&out, bytes, len);

@@ -121,8 +121,6 @@ static int begin_request(struct mg_connection *conn)
     log_request(&r);
     int status = r.upgrade ? 0 : r.status > 0 ? r.status : 500;
     request_free(&r);
-    if (status >= 100 && status < 600)
-        atomic_fetch_add(&http->answers[status / 100], 1);
 
     (void)pthread_mutex_lock(&http->lock);
     if (--http->in_flight == 0)

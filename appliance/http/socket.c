@@ -149,6 +149,7 @@ static void *writer_main(void *arg)
     struct hub *hub = tasks_hub(s->http->tasks);
     struct hub_filter mine = event_hub_filter(&s->caller, &(struct event_filter){.task_id = 0});
     int64_t beat_ms = rl_mono_ms(), progress_ms = 0;
+    uint64_t keys = 0; /* key_generation when the key was last looked at */
     bool ok = true;
     for (;;) {
         uint64_t tick = hub_tick(hub);
@@ -162,6 +163,13 @@ static void *writer_main(void *arg)
             say_close(s, CLOSE_GOING, "the server is stopping");
             break;
         }
+        uint64_t now_keys = key_generation(s->http->tasks);
+        if (now_keys != keys &&
+            key_check(s->http->tasks, s->caller.key_id, NULL) == RL_UNAUTHORIZED) {
+            say_close(s, CLOSE_POLICY, "the key was revoked");
+            break;
+        }
+        keys = now_keys;
         ok = say_answers(s) && say_events(s);
         int64_t now = rl_mono_ms();
         if (ok && now - progress_ms >= PROGRESS_MS) {
@@ -169,10 +177,6 @@ static void *writer_main(void *arg)
             progress_ms = now;
         }
         if (ok && now - beat_ms >= config_int(s->http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
-            if (key_check(s->http->tasks, s->caller.key_id, NULL) == RL_UNAUTHORIZED) {
-                say_close(s, CLOSE_POLICY, "the key was revoked");
-                break;
-            }
             ok = mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_PING, "", 0) > 0;
             beat_ms = now;
         }

@@ -48,7 +48,7 @@ struct sse {
     struct run_progress runs[RUNS_SEEN];
     size_t run_count;
     int64_t beat_ms, progress_ms; /* monotonic: last bytes out, last look at progress */
-    int64_t checked_ms;           /* monotonic: when the key was last looked at */
+    uint64_t keys;                /* key_generation when the key was last looked at */
     bool over;                    /* the one task is finished: nothing more will come */
 };
 
@@ -169,7 +169,10 @@ static enum rl_rc sse_loop(struct sse *s, struct rl_err *err)
     struct http *http = s->r->http;
     struct hub *hub = tasks_hub(http->tasks);
     while (!atomic_load(&http->draining)) {
-        uint64_t tick = hub_tick(hub);
+        uint64_t tick = hub_tick(hub), keys = key_generation(http->tasks);
+        if (keys != s->keys && key_check(http->tasks, s->r->caller.key_id, err) == RL_UNAUTHORIZED)
+            return RL_OK; /* revoked meanwhile */
+        s->keys = keys;
         if (!send_events(s, err))
             return RL_OK; /* the client is gone, or resumes */
         if (s->over && s->filter.task_id)
@@ -177,11 +180,6 @@ static enum rl_rc sse_loop(struct sse *s, struct rl_err *err)
         int64_t now = rl_mono_ms();
         if (now - s->progress_ms >= PROGRESS_MS && !send_progress(s))
             return RL_OK;
-        if (now - s->checked_ms >= config_int(http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
-            if (key_check(http->tasks, s->r->caller.key_id, err) == RL_UNAUTHORIZED)
-                return RL_OK; /* revoked meanwhile */
-            s->checked_ms = now;
-        }
         if (now - s->beat_ms >= config_int(http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
             rl_buf_str(&s->out, ": beat\n\n");
             if (!flush(s))
@@ -271,7 +269,7 @@ static enum rl_rc sse(struct request *r, int64_t task_id, struct rl_err *err)
         return rc;
     s->hub = event_hub_filter(&r->caller, &s->filter);
     rl_buf_init(&s->out, STREAM_BYTES);
-    s->beat_ms = s->progress_ms = s->checked_ms = rl_mono_ms();
+    s->beat_ms = s->progress_ms = rl_mono_ms();
     rc = sse_begin(s, last, err);
     event_batch_clear(&s->batch);
     rl_buf_free(&s->out);

@@ -194,6 +194,16 @@ static void remove_files(const struct maker *maker)
                    (long long)maker->task->task_id, maker->task->status, errno);
 }
 
+/* The folder may have been removed under the running server. */
+static enum rl_rc results_ready(const struct maker *maker, struct rl_err *err)
+{
+    char path[PATH_BYTES];
+    int n = snprintf(path, sizeof path, "%s/results", config_text(maker->cfg, CFG_STATE_DIR));
+    if (n < 0 || (size_t)n >= sizeof path)
+        return rl_fail(err, RL_INTERNAL, "the path of the results is too long");
+    return rl_fs_mkdirs(path, 0750, err);
+}
+
 static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
                        struct loaded *loaded, struct maker *maker, struct run_result *result,
                        char *name, struct rl_err *err)
@@ -207,7 +217,9 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
     struct engine_request request = request_of(maker->task);
     AUTO_FREE char *checkpoint = NULL;
     run_beat(maker->run, ENGINE_LOAD, 0, 1);
-    enum rl_rc rc = video_ready(err); /* before GPU time is spent */
+    enum rl_rc rc = results_ready(maker, err);
+    if (rc == RL_OK)
+        rc = video_ready(err); /* before GPU time is spent */
     if (rc == RL_OK)
         rc = ensure_loaded(tasks, device, loaded, maker->task, err);
     if (rc == RL_OK) {

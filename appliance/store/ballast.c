@@ -8,10 +8,14 @@
 #include "base/log.h"
 #include "config/config.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define START_BYTES (4 << 20) /* what opening the database and a first checkpoint may need */
 
 void store_ballast_make(struct store *store)
 {
@@ -34,6 +38,28 @@ bool store_ballast_drop(struct store *store)
     if (!atomic_exchange(&store->disk_full, true))
         rl_log(RL_LOG_ERROR, "disk_full", "note=\"new work is refused until space returns\"");
     return unlink(store->ballast_path) == 0;
+}
+
+/* Partial files of runs that are over: no run is alive before the store is open. */
+static void remove_partials(const struct store *store)
+{
+    char path[1200];
+    (void)snprintf(path, sizeof path, "%s/results", store->dir);
+    DIR *dir = opendir(path);
+    for (const struct dirent *entry; dir && (entry = readdir(dir));)
+        if (strstr(entry->d_name, ".part"))
+            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* what stays is found as an orphan */
+    if (dir)
+        (void)closedir(dir); /* read only */
+}
+
+void store_make_room(struct store *store)
+{
+    int64_t free_bytes = 0;
+    if (rl_fs_free_bytes(store->dir, &free_bytes, NULL) != RL_OK || free_bytes >= START_BYTES)
+        return;
+    (void)store_ballast_drop(store); /* it may be gone already */
+    remove_partials(store);
 }
 
 void store_disk_watch(struct store *store)

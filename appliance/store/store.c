@@ -69,6 +69,8 @@ static enum rl_rc open_parts(struct store *store, struct rl_err *err)
     if (rc == RL_OK)
         rc = rl_fs_lock(lock_path, &store->lock_fd, err);
     if (rc == RL_OK)
+        store_make_room(store);
+    if (rc == RL_OK)
         rc = store_conn_open(store->db_path, true, &store->writer, err);
     if (rc == RL_OK)
         rc = store_migrate(store->writer, err);
@@ -211,7 +213,9 @@ static enum rl_rc measure_commits(struct store_conn *conn, int64_t for_ms, doubl
     while (rc == RL_OK && spent < for_ms * 1000) {
         struct store_stmt *stmt = store_stmt(conn, SQL_META_SET);
         store_bind_text(stmt, ":name", "measure");
-        store_bind_text(stmt, ":value", "x");
+        char value[32]; /* another each time: what does not change is not written */
+        (void)snprintf(value, sizeof value, "%lld", (long long)commits);
+        store_bind_text(stmt, ":value", value);
         rc = store_run(stmt, NULL, err);
         commits++;
         spent = rl_mono_us() - begun;

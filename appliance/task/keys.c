@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "config/config.h"
+#include "events/events.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -211,6 +212,7 @@ enum rl_rc key_revoke(struct tasks *tasks, int64_t key_id, struct rl_err *err)
 {
     enum rl_rc rc = store_write(tasks->store, STORE_URGENT, revoke_key, &key_id, err);
     known_clear(tasks);
+    hub_ring(tasks->hub); /* streams look whether they may go on */
     return rc;
 }
 
@@ -300,12 +302,18 @@ static enum rl_rc write_secret_file(const struct tasks *tasks, const char *name,
     return rc;
 }
 
+static bool state_file_there(const struct tasks *tasks, const char *name)
+{
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s/%s", config_text(tasks->cfg, CFG_STATE_DIR), name);
+    return access(path, F_OK) == 0;
+}
+
 /* DIR/callback.secret holds the owner's default secret; made again when it is missing. */
 static enum rl_rc keep_secret_file(struct tasks *tasks, struct rl_err *err)
 {
-    char path[1100], secret[128];
-    (void)snprintf(path, sizeof path, "%s/callback.secret", config_text(tasks->cfg, CFG_STATE_DIR));
-    if (access(path, F_OK) == 0)
+    char secret[128];
+    if (state_file_there(tasks, "callback.secret"))
         return RL_OK;
     enum rl_rc rc = key_callback_secret(tasks, OWNER_USER, secret, err);
     if (rc == RL_OK)
@@ -324,13 +332,15 @@ enum rl_rc keys_first_run(struct tasks *tasks, bool *ret_first_run, struct rl_er
     enum rl_rc rc = store_read(tasks->store, has_owner, &owner, err);
     if (rc != RL_OK)
         return rc;
-    if (owner != 0)
+    if (owner != 0 && state_file_there(tasks, "owner.key"))
         return keep_secret_file(tasks, err);
+    /* The first run, or a database that was restored into a new folder: whoever has the folder is
+     * the owner. */
     new_key(key);
     rc = write_secret_file(tasks, "owner.key", key, err);
     struct add_work work = {OWNER_USER, "first run", key, true, 0};
     if (rc == RL_OK)
-        rc = store_write(tasks->store, STORE_NORMAL, add_key, &work, err);
+        rc = store_write(tasks->store, STORE_URGENT, add_key, &work, err);
     if (rc == RL_OK)
         rc = keep_secret_file(tasks, err);
     rl_wipe(key, sizeof key);
@@ -388,4 +398,12 @@ enum rl_rc key_check(struct tasks *tasks, int64_t key_id, struct rl_err *err)
 {
     struct key_work work = {.by = SQL_KEY_BY_ID, .key_id = key_id};
     return store_read(tasks->store, find_key, &work, err);
+}
+
+uint64_t key_generation(struct tasks *tasks)
+{
+    pthread_mutex_lock(&tasks->key_lock);
+    uint64_t generation = tasks->key_generation;
+    pthread_mutex_unlock(&tasks->key_lock);
+    return generation;
 }

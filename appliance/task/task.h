@@ -187,8 +187,10 @@ enum rl_rc task_progress_json(struct tasks *tasks, const struct caller *caller, 
                               struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
 
 /* ---- keys (keys.c) ---- */
-/* Is the key still valid? RL_UNAUTHORIZED when it was revoked: long streams ask now and then. */
+/* Is the key still valid? RL_UNAUTHORIZED when it was revoked. Streams ask when key_generation has
+ * changed. */
 enum rl_rc key_check(struct tasks *tasks, int64_t key_id, struct rl_err *err) RL_NODISCARD;
+uint64_t key_generation(struct tasks *tasks); /* grows with every revoke */
 /* RL_UNAUTHORIZED when the key is unknown or revoked. Answers from memory after the first use. */
 enum rl_rc key_authenticate(struct tasks *tasks, const char *key, struct caller *ret_caller,
                             struct rl_err *err) RL_NODISCARD;

@@ -196,7 +196,7 @@ static enum rl_rc open_parts(struct tasks *tasks, bool *ret_first_run, struct rl
     tasks->last_id = start.last_id;
     atomic_store(&tasks->waiting, start.waiting);
     hub_set_last(tasks->hub, start.last_seq);
-    rc = store_write(tasks->store, STORE_NORMAL, take_secret, tasks, err);
+    rc = store_write(tasks->store, STORE_URGENT, take_secret, tasks, err);
     if (rc == RL_OK)
         rc = speed_load(tasks, err);
     if (rc == RL_OK)

@@ -270,6 +270,51 @@ static void test_store_write_full_disk(void **state)
     world_open(w);
 }
 
+/* Found full at the start: the ballast is given up, the server comes up, and refuses new work. */
+static void test_store_open_on_a_full_disk(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char path[128];
+    world_close(w);
+    if (mount("tmpfs", w->dir, "tmpfs", 0, "size=16m") != 0) {
+        world_open(w);
+        print_message("skipped: mounting needs root\n");
+        skip();
+    }
+    world_set(w, "store.ballast_bytes", "6291456");
+    world_open(w);
+    world_close(w);
+    (void)snprintf(path, sizeof path, "%s/results/1-1.mp4.part", w->dir);
+    FILE *f = fopen(path, "w");
+    static char block[4096];
+    assert_non_null(f);
+    setbuf(f, NULL);
+    while (fwrite(block, 1, sizeof block, f) == sizeof block)
+        ;
+    (void)fclose(f);
+    world_open(w);
+    assert_int_equal(access(path, F_OK), -1);
+    struct put urgent = {.name = "urgent", .value = "done"};
+    world_ok(store_write(w->store, STORE_URGENT, put, &urgent, &err), &err);
+    world_close(w);
+    assert_int_equal(umount(w->dir), 0);
+    world_set(w, "store.ballast_bytes", "0");
+    world_open(w);
+}
+
+static void test_store_measure_really_commits(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    double few = 0;
+    world_ok(store_measure(w->dir, 100, &few, &err), &err);
+    assert_true(few > 0);
+    char left[160];
+    (void)snprintf(left, sizeof left, "%s/measure-%d.db", w->dir, (int)getpid());
+    assert_int_equal(access(left, F_OK), -1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -283,6 +328,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_open_refuses_newer_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_backup_is_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_write_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_open_on_a_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_measure_really_commits, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static size_t outline_of(enum scene_shape shape, struct point at, int r, int ang
 static void paint_layer(struct canvas *c, enum scene_shape shape, struct point at, int r, int angle,
                         struct colour colour, int alpha)
 {
-    struct point points[CANVAS_POINTS];
+    struct point points[CANVAS_POINTS] = {{0, 0}};
     if (shape == SCENE_BALL)
         canvas_ring(c, at, r, r, 0, colour, alpha);
     else
