@@ -173,6 +173,11 @@ void task_crash_move(const struct tasks *tasks, const struct task *task, struct 
 /* schedule.c: something becomes due at `at` (steady ms). Any thread. */
 void schedule_hint(struct tasks *tasks, int64_t at);
 
+/* query.c: {"data": [what fn writes to the struct rl_jw it is given], "next": null}, for short
+ * lists */
+enum rl_rc list_whole(struct tasks *tasks, store_fn fn, struct rl_buf *out, struct rl_err *err)
+    RL_NODISCARD;
+
 /* json.c */
 /* progress, phase, step, total_steps, eta_seconds, queue_position, poll_after_ms into an open
  * object */

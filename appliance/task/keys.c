@@ -238,17 +238,7 @@ static enum rl_rc list_keys(struct store_conn *conn, void *arg, struct rl_err *e
 
 enum rl_rc key_list(struct tasks *tasks, struct rl_buf *out, struct rl_err *err)
 {
-    struct rl_jw w;
-    rl_jw_init(&w, out, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_array(&w, "data");
-    enum rl_rc rc = store_read(tasks->store, list_keys, &w, err);
-    if (rc != RL_OK)
-        return rc;
-    rl_jw_end_array(&w);
-    rl_jw_null(&w, "next");
-    rl_jw_end_object(&w);
-    return rl_buf_ok(out, err);
+    return list_whole(tasks, list_keys, out, err);
 }
 
 enum rl_rc key_secret_in(struct store_conn *conn, const char *user_id, char *secret,

@@ -253,3 +253,18 @@ enum rl_rc task_video_path(struct tasks *tasks, const struct task *task, bool po
         return rl_fail(err, RL_INTERNAL, "path of the result is too long");
     return RL_OK;
 }
+
+enum rl_rc list_whole(struct tasks *tasks, store_fn fn, struct rl_buf *out, struct rl_err *err)
+{
+    struct rl_jw w;
+    rl_jw_init(&w, out, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_array(&w, "data");
+    enum rl_rc rc = store_read(tasks->store, fn, &w, err);
+    if (rc != RL_OK)
+        return rc;
+    rl_jw_end_array(&w);
+    rl_jw_null(&w, "next");
+    rl_jw_end_object(&w);
+    return rl_buf_ok(out, err);
+}

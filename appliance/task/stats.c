@@ -50,17 +50,7 @@ static enum rl_rc read_stats(struct store_conn *conn, void *arg, struct rl_err *
 
 enum rl_rc task_stats(struct tasks *tasks, struct rl_buf *out, struct rl_err *err)
 {
-    struct rl_jw w;
-    rl_jw_init(&w, out, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_array(&w, "data");
-    enum rl_rc rc = store_read(tasks->store, read_stats, &w, err);
-    if (rc != RL_OK)
-        return rc;
-    rl_jw_end_array(&w);
-    rl_jw_null(&w, "next");
-    rl_jw_end_object(&w);
-    return rl_buf_ok(out, err);
+    return list_whole(tasks, read_stats, out, err);
 }
 
 static enum rl_rc read_depths(struct store_conn *conn, void *arg, struct rl_err *err)
