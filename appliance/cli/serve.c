@@ -420,6 +420,7 @@ static int serve_until_end(struct serve *s)
 {
     bool replace = wait_for_end(s);
 
+    runs_drain(s->tasks); /* first: who sees "not ready" has no task accepted any more */
     http_set_unready(s->http, replace ? "replacing the process" : "draining");
     cli_notify("STOPPING=1");
     guard_start(s);

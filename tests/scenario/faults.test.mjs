@@ -119,7 +119,7 @@ test('a task that kills the process stops after its crash budget; its neighbours
 
 test('a run that gets further each time is not blamed for the deaths of its server', async (t) => {
     const server = await serve(t, { set: { 'run.checkpoint_s': 0, 'pool.crash_budget': 3 } });
-    const task = await server.submit(slow('long', { frames: 120, frame_ms: 25 }));
+    const task = await server.submit(slow('long', { frames: 120, frame_ms: ms(25) }));
     for (const frames of [20, 45, 70, 95]) {
         await server.frame(task.task_id, frames);
         await server.kill9();
