@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/crypto.h"
+#include "base/webhook.h"
 #include "config/config.h"
 #include "events/events.h"
 #include "outbox/parts.h"
@@ -15,11 +16,10 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define JSON_LIMIT  ((size_t)8 << 10)
-#define LIST_MOST   201 /* a page and the row that says there is a next one */
-#define TESTS_KEPT  20
-#define TEST_BODY   512
-#define SECRET_TEXT 64
+#define JSON_LIMIT ((size_t)8 << 10)
+#define LIST_MOST  201 /* a page and the row that says there is a next one */
+#define TESTS_KEPT 20
+#define TEST_BODY  512
 
 /* One request: what is asked, and the answer as text. */
 struct job {
@@ -140,16 +140,6 @@ static enum rl_rc perform(struct job *job, bool writes, store_fn fn, struct rl_b
     return rc;
 }
 
-static void new_secret(char *text)
-{
-    uint8_t key[32];
-
-    rl_random(key, sizeof key);
-    (void)rl_copy_str(text, SECRET_TEXT, "whsec_");
-    rl_base64(key, sizeof key, false, text + strlen("whsec_")); /* 44 more characters */
-    rl_wipe(key, sizeof key);
-}
-
 /* ---- create ---- */
 
 static enum rl_rc create(struct store_conn *conn, void *arg, struct rl_err *err)
@@ -182,14 +172,14 @@ enum rl_rc endpoint_create(struct tasks *tasks, const struct caller *caller, con
 {
     static const char *const fields[] = {"url", "events", "secret", "description", NULL};
     AUTO_WISH struct outbox_wish wish = {0};
-    char secret[SECRET_TEXT];
+    char secret[RL_WEBHOOK_SECRET];
     enum rl_rc rc = outbox_wish_parse(tasks_policy(tasks), fields, body, len, &wish, err);
 
     if (rc == RL_OK && !wish.has_url)
         rc = rl_fail_field(err, RL_INVALID_FIELD, "url", "is required");
     if (rc != RL_OK)
         return rc;
-    new_secret(secret);
+    rl_webhook_secret(secret);
     struct job job = {.tasks = tasks,
                       .caller = caller,
                       .wish = &wish,
@@ -374,12 +364,12 @@ enum rl_rc endpoint_rotate(struct tasks *tasks, const struct caller *caller, int
 {
     static const char *const fields[] = {"secret", "grace_s", NULL};
     AUTO_WISH struct outbox_wish wish = {0};
-    char secret[SECRET_TEXT];
+    char secret[RL_WEBHOOK_SECRET];
     enum rl_rc rc = outbox_wish_parse(tasks_policy(tasks), fields, body, len, &wish, err);
 
     if (rc != RL_OK)
         return rc;
-    new_secret(secret);
+    rl_webhook_secret(secret);
     struct job job = {.tasks = tasks,
                       .caller = caller,
                       .id = endpoint_id,

@@ -1,14 +1,13 @@
 /* What a client may say about an endpoint: the JSON body, field by field. No state, any thread. */
 #include "outbox/parts.h"
 
-#include "base/crypto.h"
 #include "base/json.h"
+#include "base/webhook.h"
 #include "net/net.h"
 #include "net/policy.h"
 
 #include <string.h>
 
-#define SECRET_BYTES      256
 #define DESCRIPTION_BYTES 200
 #define GRACE_MOST_S      604800 /* 7 days */
 
@@ -70,24 +69,10 @@ static enum rl_rc read_events(const struct rl_json *v, struct outbox_wish *wish,
 
 static enum rl_rc read_secret(const struct rl_json *v, struct outbox_wish *wish, struct rl_err *err)
 {
-    uint8_t key[SECRET_BYTES];
-    size_t len = 0;
-
     if (is_null(v))
         return RL_OK;
-    enum rl_rc rc = rl_json_string(v, "secret", 1, SECRET_BYTES, &wish->secret, err);
-    if (rc != RL_OK)
-        return rc;
-    for (const char *p = wish->secret; *p; p++)
-        if (*p < 0x21 || *p > 0x7e)
-            return rl_fail_field(err, RL_INVALID_FIELD, "secret", "must be visible ASCII");
-    if (strncmp(wish->secret, "whsec_", 6) != 0)
-        return RL_OK;
-    bool ok = rl_base64_decode(wish->secret + 6, false, key, sizeof key, &len) && len > 0;
-    rl_wipe(key, sizeof key);
-    return ok ? RL_OK
-              : rl_fail_field(err, RL_INVALID_FIELD, "secret",
-                              "whsec_ must be followed by standard base64");
+    enum rl_rc rc = rl_json_string(v, "secret", 1, RL_WEBHOOK_SECRET_BYTES, &wish->secret, err);
+    return rc == RL_OK ? rl_webhook_secret_check(wish->secret, "secret", err) : rc;
 }
 
 static enum rl_rc read_field(const struct net_policy *policy, const struct rl_json *v,

@@ -20,18 +20,15 @@ void outbox_stop(struct outbox *outbox, int64_t wait_ms);
 void outbox_own_port(struct outbox *outbox, int own_port);
 /* ms since the thread last went round; for health. */
 int64_t outbox_stalled_ms(struct outbox *outbox);
-/* Figures. pending: duties not done, to 100,000; in_flight: under way or not recorded yet. */
+/* Figures. pending: duties not done, to 100,000; in_flight: under way or not recorded yet;
+ * breakers: hosts that are left alone after failures, and those that one duty may try, a second ago
+ * at most.
+ */
 struct outbox_stats {
     int64_t pending, in_flight, stalled_ms;
+    int64_t breakers_open, breakers_half_open;
 };
 enum rl_rc outbox_stats(struct outbox *outbox, struct outbox_stats *ret_stats, struct rl_err *err)
-    RL_NODISCARD;
-
-/* Standard Webhooks 1.0 signature "v1,<base64>" of id.timestamp.body into signature[64].
- * secret: "whsec_<base64>" or any other text (then its bytes are the key). RL_INVALID_FIELD: empty
- * or bad base64. */
-enum rl_rc outbox_sign(const char *secret, const char *webhook_id, int64_t timestamp_s,
-                       const void *body, size_t len, char *signature, struct rl_err *err)
     RL_NODISCARD;
 
 /* ---- registered endpoints (endpoint.c) ----

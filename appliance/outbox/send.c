@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/crypto.h"
+#include "base/webhook.h"
 #include "config/config.h"
 #include "net/net.h"
 #include "net/policy.h"
@@ -113,12 +114,12 @@ static enum rl_rc sign(const struct outbox_duty *duty, int64_t now_s, char *sign
                        struct rl_err *err)
 {
     char current[64], old[64] = "";
-    enum rl_rc rc = outbox_sign(duty->secret, duty->webhook_id, now_s, duty->body, duty->body_len,
-                                current, err);
+    enum rl_rc rc = rl_webhook_sign(duty->secret, duty->webhook_id, now_s, duty->body,
+                                    duty->body_len, current, err);
 
     if (rc == RL_OK && duty->old_secret)
-        rc = outbox_sign(duty->old_secret, duty->webhook_id, now_s, duty->body, duty->body_len, old,
-                         err);
+        rc = rl_webhook_sign(duty->old_secret, duty->webhook_id, now_s, duty->body, duty->body_len,
+                             old, err);
     if (rc == RL_OK) /* fits: two signatures of 47 bytes */
         (void)snprintf(signature, size, "%s%s%s", current, old[0] ? " " : "", old);
     return rc;

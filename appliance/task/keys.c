@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/fs.h"
+#include "base/webhook.h"
 #include "config/config.h"
 #include "events/events.h"
 
@@ -125,10 +126,8 @@ struct add_work {
 
 static enum rl_rc ensure_user(struct store_conn *conn, const char *user, struct rl_err *err)
 {
-    uint8_t bytes[32];
-    char secret[64] = "whsec_";
-    rl_random(bytes, sizeof bytes);
-    rl_base64(bytes, sizeof bytes, false, secret + strlen(secret));
+    char secret[RL_WEBHOOK_SECRET];
+    rl_webhook_secret(secret);
     struct store_stmt *stmt = store_stmt(conn, SQL_USER_ENSURE);
     store_bind_text(stmt, ":user_id", user);
     store_bind_text(stmt, ":callback_secret", secret);

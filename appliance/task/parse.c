@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/json.h"
+#include "base/webhook.h"
 #include "config/config.h"
 #include "engine/engine.h"
 #include "net/net.h"
@@ -16,7 +17,6 @@
 
 #define QUEUE_NAME_BYTES 64
 #define LABEL_BYTES      200
-#define SECRET_BYTES     256
 #define TIMEOUT_MAX_S    31536000 /* a year */
 
 static const char *const known_fields[] = {"prompt",          "negative_prompt",
@@ -273,22 +273,6 @@ static enum rl_rc read_events(const struct rl_json *list, struct task *task, str
     return task_set_text(&task->callback_events, text, err);
 }
 
-static enum rl_rc check_secret(const char *secret, struct rl_err *err)
-{
-    uint8_t key[SECRET_BYTES];
-    size_t len = 0;
-    if (!visible_ascii(secret, SECRET_BYTES))
-        return rl_fail_field(err, RL_INVALID_FIELD, "callback_secret",
-                             "must be 1 to %d visible ASCII characters", SECRET_BYTES);
-    if (strncmp(secret, "whsec_", 6) != 0)
-        return RL_OK;
-    bool ok = rl_base64_decode(secret + 6, false, key, sizeof key, &len) && len > 0;
-    rl_wipe(key, sizeof key);
-    return ok ? RL_OK
-              : rl_fail_field(err, RL_INVALID_FIELD, "callback_secret",
-                              "whsec_ must be followed by standard base64");
-}
-
 static enum rl_rc read_callback(struct tasks *tasks, const struct rl_json *body, struct task *task,
                                 struct rl_err *err)
 {
@@ -305,10 +289,10 @@ static enum rl_rc read_callback(struct tasks *tasks, const struct rl_json *body,
             rc = net_policy_check(tasks->policy, host, "callback_url", err);
     }
     if (rc == RL_OK)
-        rc = copy_string(body, "callback_secret", 1, SECRET_BYTES, NULL, &task->callback_secret,
-                         err);
+        rc = copy_string(body, "callback_secret", 1, RL_WEBHOOK_SECRET_BYTES, NULL,
+                         &task->callback_secret, err);
     if (rc == RL_OK && task->callback_secret)
-        rc = check_secret(task->callback_secret, err);
+        rc = rl_webhook_secret_check(task->callback_secret, "callback_secret", err);
     if (rc == RL_OK && events)
         rc = read_events(events, task, err);
     if (rc == RL_OK && !url && (task->callback_secret || events))

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/webhook.h"
 #include "net/net.h"
 #include "outbox/outbox.h"
 #include "test_outbox_receiver.h"
@@ -205,8 +206,8 @@ static inline bool signed_by(const struct received *r, const char *secret, int n
     char want[64];
     const char *at = r->signature;
 
-    assert_int_equal(outbox_sign(secret, r->id, strtoll(r->timestamp, NULL, 10), r->body,
-                                 r->body_len, want, NULL),
+    assert_int_equal(rl_webhook_sign(secret, r->id, strtoll(r->timestamp, NULL, 10), r->body,
+                                     r->body_len, want, NULL),
                      RL_OK);
     while (n-- > 0 && at)
         at = (at = strchr(at, ' ')) ? at + 1 : NULL;

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/crypto.h"
 #include "base/log.h"
+#include "base/webhook.h"
 #include "config/config.h"
 #include "events/events.h"
 #include "net/net.h"
@@ -368,8 +369,8 @@ static inline void assert_requests(struct tasks *t, int64_t task_id, int64_t rou
         assert_string_equal(r.agent, "reeld/" REELD_VERSION);
         int64_t timestamp = strtoll(r.timestamp, NULL, 10);
         assert_in_range(timestamp, r.wall_ms / 1000 - 1, r.wall_ms / 1000);
-        assert_int_equal(outbox_sign(SECRET, id, timestamp, r.body, r.body_len, signature, NULL),
-                         RL_OK);
+        assert_int_equal(
+            rl_webhook_sign(SECRET, id, timestamp, r.body, r.body_len, signature, NULL), RL_OK);
         assert_string_equal(r.signature, signature);
     }
     assert_int_equal(found, count);

@@ -3,6 +3,7 @@
 #include "world.h"
 
 #include "base/clock.h"
+#include "base/webhook.h"
 #include "net/net.h"
 #include "outbox/outbox.h"
 #include "test_outbox_receiver.h"
@@ -100,7 +101,7 @@ static void test_outbox_task_success_is_called_back(void **state)
     r.body[r.body_len] = '\0';
     assert_non_null(strstr(r.body, "task.succeeded"));
     world_ok(key_callback_secret(s->w.tasks, "owner", secret, &err), &err);
-    world_ok(outbox_sign(secret, r.id, strtoll(r.timestamp, NULL, 10), r.body, r.body_len,
+    world_ok(rl_webhook_sign(secret, r.id, strtoll(r.timestamp, NULL, 10), r.body, r.body_len,
                          signature, &err),
              &err);
     assert_string_equal(r.signature, signature);
