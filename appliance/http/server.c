@@ -55,15 +55,25 @@ static bool is_probe(const struct request *r)
     return !strcmp(r->path, "/healthz") || !strcmp(r->path, "/readyz");
 }
 
-/* Thread budgets: from three quarters on connections are not kept, beyond the budget requests are
- * turned away. */
+static int held_connections(struct http *http)
+{
+    return atomic_load(&http->streams) + atomic_load(&http->sockets);
+}
+
+/* From three quarters of the threads on. */
+static bool is_crowded(const struct http *http, int busy)
+{
+    return busy * 4 >= http->threads * 3;
+}
+
+/* Thread budgets: in a crowd connections are not kept, beyond the budget requests are turned away.
+ */
 static enum rl_rc admit(struct request *r, int in_flight, struct rl_err *err)
 {
     struct http *http = r->http;
     int connections = atomic_load(&http->connections);
-    int held = atomic_load(&http->streams) + atomic_load(&http->sockets);
-    int busy = (in_flight > connections ? in_flight : connections) - held;
-    if (busy * 4 >= http->threads * 3)
+    int busy = (in_flight > connections ? in_flight : connections) - held_connections(http);
+    if (is_crowded(http, busy))
         r->close = true;
     if (is_probe(r))
         return RL_OK;
@@ -150,7 +160,10 @@ static int init_connection(const struct mg_connection *conn, void **conn_data)
 {
     struct http *http = mg_get_user_data(mg_get_context(conn));
     (void)conn_data; /* nothing is kept per connection */
-    atomic_fetch_add(&http->connections, 1);
+    int connections = atomic_fetch_add(&http->connections, 1) + 1;
+    if (is_crowded(http, connections - held_connections(http)))
+        watch_crowd(http->watch, http->port,
+                    config_int(http->cfg, CFG_HTTP_REQUEST_TIMEOUT_MS) / 2);
     return 0;
 }
 

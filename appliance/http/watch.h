@@ -26,5 +26,8 @@ void watch_add(struct watch *watch, struct watch_entry *entry, const char *peer_
                int local_port, int64_t for_ms);
 /* true: the deadline passed and the reading side was closed. */
 bool watch_remove(struct watch *watch, struct watch_entry *entry);
+/* Nearly all threads are taken: for the next seconds, connections to this port that have brought
+ * no whole request head and nothing for quiet_ms are cut. Any thread. */
+void watch_crowd(struct watch *watch, int port, int64_t quiet_ms);
 
 #endif

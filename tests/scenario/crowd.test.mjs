@@ -1,0 +1,67 @@
+// More connections than threads: who says nothing, keeps an idle connection or sends a body drop by
+// drop must not keep others waiting.
+import assert from 'node:assert/strict';
+import net from 'node:net';
+import test from 'node:test';
+
+import { eventually, ms, serve, tick } from './lib/reeld.mjs';
+
+const THREADS = 128; // http.threads as it comes
+const SPARE = 8;
+
+const kinds = {
+    silent: () => '',
+    halting: () => 'GET /healthz HTTP/1.1\r\nHost: 12',
+    idle: (server) => `GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\n\r\n`,
+    slow: (server) => `POST /api/v1/tasks HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\nAuthorization: Bearer ${server.key}\r\n`
+        + 'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"prompt":',
+};
+
+/** `count` connections of these kinds in turn, held until the test ends. */
+async function crowd(t, server, count, names) {
+    const sockets = [];
+    t.after(() => sockets.forEach((socket) => socket.destroy()));
+    let open = 0;
+    for (let i = 0; i < count; i++) {
+        const socket = net.connect(server.port, '127.0.0.1', () => {
+            open++;
+            socket.write(kinds[names[i % names.length]](server));
+        });
+        socket.on('error', () => {}); // turned away: as it should be
+        socket.resume();
+        sockets.push(socket);
+    }
+    await eventually(() => `${open} of ${count} connected`, () => open === count, 20000);
+    const drip = setInterval(() => sockets.forEach((socket, i) =>
+        names[i % names.length] === 'slow' && socket.writable && socket.write(' ')), 500);
+    t.after(() => clearInterval(drip));
+}
+
+/** ms until /healthz has answered on a connection of its own. */
+async function probe(server) {
+    const began = performance.now();
+    const { status } = await server.get('/healthz', { timeout: 60000 });
+    assert.equal(status, 200);
+    return performance.now() - began;
+}
+
+test('as many silent, idle and slow connections as there are threads but eight: /healthz within 100 ms', async (t) => {
+    const server = await serve(t);
+    await crowd(t, server, THREADS - SPARE, ['silent', 'idle', 'slow']);
+    for (let i = 0; i < 20; i++) {
+        const took = await probe(server);
+        assert.ok(took < ms(100), `${took} ms`);
+        await tick(20);
+    }
+});
+
+for (const [count, names] of [[600, ['silent']], [1500, ['silent']], [600, ['idle']], [600, ['slow']], [600, ['halting']],
+    [900, ['silent', 'idle', 'slow']]])
+    test(`${count} connections, ${names.join(', ')}: /healthz is back within the request time-out and a second`, async (t) => {
+        const server = await serve(t);
+        await crowd(t, server, count, names);
+        const took = await probe(server);
+        t.diagnostic(`${Math.round(took)} ms`);
+        assert.ok(took < ms(4000), `${took} ms`);
+        assert.ok(await probe(server) < ms(1000), 'and stays');
+    });
