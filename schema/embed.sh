@@ -2,17 +2,18 @@
 # embed.sh SCHEMA_DIR OUT_DIR: turns schema/*.sql into C.
 #   store_sql.h       enum store_sql, one name per statement
 #   store_sql_text.h  the texts, whether each only reads, and the migrations in order
-# statements.sql: each statement follows a line `-- read: name` or `-- write: name`.
+# Migrations begin with their number; every other file holds statements, each of which follows
+# a line `-- read: name` or `-- write: name`.
 set -eu
 schema=$1 out=$2
 mkdir -p "$out"
 quote='{ gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); printf "    \"%s\\n\"\n", $0 }'
 {
-    echo '/* Generated from schema/statements.sql. */'
+    echo '/* Generated from schema. */'
     echo '#ifndef STORE_SQL_H'
     echo '#define STORE_SQL_H'
     echo 'enum store_sql {'
-    awk '/^-- (read|write): /{ printf "    SQL_%s,\n", toupper($3) }' "$schema/statements.sql"
+    awk '/^-- (read|write): /{ printf "    SQL_%s,\n", toupper($3) }' "$schema"/[a-z]*.sql
     echo '    SQL_COUNT'
     echo '};'
     echo '#endif'
@@ -23,7 +24,7 @@ quote='{ gsub(/\\/, "\\\\"); gsub(/"/, "\\\""); printf "    \"%s\\n\"\n", $0 }'
     awk '/^-- (read|write): /{ if (open) print "    },"; printf "    { \"%s\", %d,\n", $3, ($2 == "read:"); open = 1; next }
          /^[ \t]*--/ || /^[ \t]*$/ { next }
          '"$quote"'
-         END { if (open) print "    }," }' "$schema/statements.sql"
+         END { if (open) print "    }," }' "$schema"/[a-z]*.sql
     echo '};'
     echo 'static const char *const store_migrations[] = {'
     for f in "$schema"/[0-9]*.sql; do
