@@ -99,8 +99,8 @@
     X(RETAIN_BYTES, "retain.bytes", INT, "0", 0, 1152921504606846976, "bytes", "videos kept at most; 0 = all")     \
     X(RETAIN_EVENTS_DAYS, "retain.events_days", INT, "90", 1, 36500, "days",                                      \
       "history of removed tasks: until then they answer TASK_EXPIRED, and feeds can replay them")                 \
-    X(CACHE_TASKS, "task.cache", INT, "4096", 0, 1000000, "tasks",                                                \
-      "finished tasks answered from memory (at most 16 KiB each, mostly 2); 0 = off")                                          \
+    X(CACHE_BYTES, "task.cache_bytes", INT, "16777216", 0, 17179869184, "bytes",                                  \
+      "finished tasks answered from memory, the least recently read make room; 16 MiB hold some 10,000; 0 = off") \
     /* pool */                                                                                                    \
     X(POOL_CPU_SLOTS, "pool.cpu_slots", INT, "1", 0, 64, "slots",                                                 \
       "slots when no GPU is found (an engine uses all cores itself)")                                             \

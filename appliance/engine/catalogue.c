@@ -196,6 +196,21 @@ enum rl_rc engines_devices(const struct engines *engines, struct engine_device *
     return RL_OK;
 }
 
+void engines_usage(const struct engines *engines, const struct engine_device *device,
+                   struct engine_usage *ret_usage)
+{
+    static const struct engine_usage unknown = {
+        .mem_total_bytes = -1, .mem_free_bytes = -1, .utilisation = -1};
+    *ret_usage = unknown;
+    for (size_t i = 0; i < engines->count; i++) {
+        struct engine_usage usage = unknown;
+        if (engines->list[i]->usage && engines->list[i]->usage(device, &usage, NULL) == RL_OK) {
+            *ret_usage = usage;
+            return;
+        }
+    }
+}
+
 bool engine_runs_on(const struct engine *engine, const struct engine_device *device)
 {
     struct engine_device found[64];

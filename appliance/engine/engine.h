@@ -6,7 +6,7 @@
 
 #include "base/rl.h"
 
-#define ENGINE_ABI 2
+#define ENGINE_ABI 3
 
 struct config;
 struct rl_json;
@@ -20,6 +20,12 @@ struct engine_device {
     int index;         /* the driver's number */
     int64_t mem_bytes; /* device memory; 0 = not known */
     char backend[32];  /* "cpu" or the plug-in's back end ("cuda") */
+};
+
+/* How full a device is now; -1 = not known. */
+struct engine_usage {
+    int64_t mem_total_bytes, mem_free_bytes;
+    double utilisation; /* 0..1, by the driver's own count of the last moment */
 };
 
 /* Phases of a run, in order; shown as `phase`. */
@@ -130,6 +136,11 @@ struct engine {
     int64_t (*input_wait_ms)(const struct engine_request *request);
     /* Estimate of the run's peak device memory in bytes; NULL or 0: not known. */
     int64_t (*memory_bytes)(const struct engine_request *request);
+    /* How full one of the probed devices is, from its driver; NULL: nobody knows. Fills in what it
+     * knows, the rest is -1 already. Any thread, also during a run, so it may not wait for the
+     * device's work. errors: RL_NOT_FOUND (not a device of this engine), RL_GPU_ERROR. */
+    enum rl_rc (*usage)(const struct engine_device *device, struct engine_usage *usage,
+                        struct rl_err *err);
 };
 
 /* A plug-in is a shared object that exports this symbol. */
@@ -149,6 +160,11 @@ const struct engine_model *engine_find_model(const struct engine *engine,
 /* All devices that probes report; when none is a GPU: pool.cpu_slots CPU devices "cpu0"…. */
 enum rl_rc engines_devices(const struct engines *engines, struct engine_device *devices,
                            size_t room, size_t *ret_count, struct rl_err *err) RL_NODISCARD;
+/* How full the device is, as the first engine that knows it says; all -1 when none does. Any
+ * thread.
+ */
+void engines_usage(const struct engines *engines, const struct engine_device *device,
+                   struct engine_usage *ret_usage);
 /* Can this engine run on that device? (A CPU-only engine runs on any device's thread.) */
 bool engine_runs_on(const struct engine *engine, const struct engine_device *device);
 

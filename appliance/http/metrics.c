@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/fs.h"
 #include "config/config.h"
+#include "engine/engine.h"
 #include "outbox/outbox.h"
 #include "pool/pool.h"
 #include "http/http.h"
@@ -55,12 +56,8 @@ static void write_store(struct http *http, struct rl_buf *out)
 {
     struct store_stats stats = {0};
     store_stats(tasks_store(http->tasks), &stats);
-    whole(out, "reeld_store_writes_total", "counter", "Writes that were committed.", stats.ops);
-    whole(out, "reeld_store_commits_total", "counter",
-          "Groups they went in: writes / commits is the batch size.", stats.commits);
-    seconds(out, "reeld_store_commit_seconds_total", "counter",
-            "Time in COMMIT, which is the fsync of the log.", stats.commit_us_total);
-    seconds(out, "reeld_store_commit_seconds_max", "gauge", "The slowest of them.",
+    store_histograms(tasks_store(http->tasks), out);
+    seconds(out, "reeld_store_commit_max_seconds", "gauge", "The slowest COMMIT.",
             stats.commit_us_max);
     whole(out, "reeld_store_queue", "gauge", "Writes waiting for the writer.", stats.queue);
     seconds(out, "reeld_store_stalled_seconds", "gauge", "Age of the group under way.",
@@ -95,29 +92,103 @@ static void write_http(struct http *http, struct rl_buf *out)
                (long long)atomic_load(&http->limited));
 }
 
-/* false: the workers are not known. */
-static bool write_pool(struct http *http, struct rl_buf *out)
+struct device_row {
+    struct pool_worker_info worker;
+    struct engine_usage usage;
+};
+
+static void device_labels(struct rl_buf *out, const char *family_name,
+                          const struct engine_device *device)
+{
+    rl_buf_fmt(out, "%s{device=", family_name);
+    label(out, device->id);
+    rl_buf_fmt(out, ",kind=\"%s\",index=\"%d\",name=", device->gpu ? "gpu" : "cpu", device->index);
+    label(out, device->name);
+    rl_buf_str(out, "} ");
+}
+
+/* One family over all devices; `value` is below 0 where it is not known: that device is left out.
+ */
+static void device_family(struct rl_buf *out, const struct device_row *rows, size_t count,
+                          const char *name, const char *type, const char *help,
+                          double (*value)(const struct device_row *row), int digits)
+{
+    family(out, name, type, help);
+    for (size_t i = 0; i < count; i++) {
+        double v = value(&rows[i]);
+        if (v < 0)
+            continue;
+        device_labels(out, name, rows[i].worker.device);
+        rl_buf_fmt(out, "%.*f\n", digits, v);
+    }
+}
+
+static double device_alive(const struct device_row *row)
+{
+    return row->worker.alive;
+}
+
+static double device_busy(const struct device_row *row)
+{
+    return row->worker.task_id != 0;
+}
+
+static double device_runs(const struct device_row *row)
+{
+    return (double)row->worker.runs;
+}
+
+static double device_busy_seconds(const struct device_row *row)
+{
+    return (double)row->worker.busy_us / 1e6;
+}
+
+/* What the probe said stands in for a driver that is not asked. */
+static double device_memory(const struct device_row *row)
+{
+    int64_t probed = row->worker.device->mem_bytes;
+    int64_t total = row->usage.mem_total_bytes;
+    return total >= 0 ? (double)total : probed > 0 ? (double)probed : -1;
+}
+
+static double device_memory_free(const struct device_row *row)
+{
+    return (double)row->usage.mem_free_bytes;
+}
+
+static double device_utilisation(const struct device_row *row)
+{
+    return row->usage.utilisation;
+}
+
+/* false: the devices are not known. */
+static bool write_devices(struct http *http, struct rl_buf *out)
 {
     if (!http->pool)
         return true;
-    AUTO_FREE struct pool_worker_info *workers = calloc(WORKERS_MAX, sizeof(*workers));
-    if (!workers)
+    AUTO_FREE struct pool_worker_info *workers = calloc(WORKERS_MAX, sizeof *workers);
+    AUTO_FREE struct device_row *rows = calloc(WORKERS_MAX, sizeof *rows);
+    if (!workers || !rows)
         return false;
     size_t count = pool_workers(http->pool, workers, WORKERS_MAX);
-    family(out, "reeld_worker_alive", "gauge", "1 for each pool thread that lives.");
     for (size_t i = 0; i < count; i++) {
-        rl_buf_str(out, "reeld_worker_alive{worker_id=");
-        label(out, workers[i].worker_id);
-        rl_buf_str(out, ",device=");
-        label(out, workers[i].device);
-        rl_buf_fmt(out, "} %d\n", workers[i].alive);
+        rows[i].worker = workers[i];
+        engines_usage(tasks_engines(http->tasks), workers[i].device, &rows[i].usage);
     }
-    family(out, "reeld_worker_busy", "gauge", "1 while the worker runs a task.");
-    for (size_t i = 0; i < count; i++) {
-        rl_buf_str(out, "reeld_worker_busy{worker_id=");
-        label(out, workers[i].worker_id);
-        rl_buf_fmt(out, "} %d\n", workers[i].task_id != 0);
-    }
+    device_family(out, rows, count, "reeld_device_alive", "gauge",
+                  "1 while the thread of the device lives.", device_alive, 0);
+    device_family(out, rows, count, "reeld_device_busy", "gauge", "1 while the device has a run.",
+                  device_busy, 0);
+    device_family(out, rows, count, "reeld_device_runs_total", "counter",
+                  "Runs that were begun on the device.", device_runs, 0);
+    device_family(out, rows, count, "reeld_device_busy_seconds_total", "counter",
+                  "Time with a run: its rate is the share of time in use.", device_busy_seconds, 6);
+    device_family(out, rows, count, "reeld_device_memory_bytes", "gauge",
+                  "Memory of the device, where its engine says.", device_memory, 0);
+    device_family(out, rows, count, "reeld_device_memory_free_bytes", "gauge",
+                  "What of it is free now, for whoever asks first.", device_memory_free, 0);
+    device_family(out, rows, count, "reeld_device_utilisation_ratio", "gauge",
+                  "How busy its driver says it was just now, 0 to 1.", device_utilisation, 3);
     return true;
 }
 
@@ -132,6 +203,12 @@ static bool write_outbox(struct http *http, struct rl_buf *out)
     whole(out, "reeld_outbox_pending", "gauge", "Callback duties not done, counted to 100000.",
           stats.pending);
     whole(out, "reeld_outbox_in_flight", "gauge", "Callbacks under way.", stats.in_flight);
+    family(
+        out, "reeld_outbox_breakers", "gauge",
+        "Hosts that are left alone after failures (open), or tried by one callback (half_open).");
+    rl_buf_fmt(out, "reeld_outbox_breakers{state=\"open\"} %lld\n", (long long)stats.breakers_open);
+    rl_buf_fmt(out, "reeld_outbox_breakers{state=\"half_open\"} %lld\n",
+               (long long)stats.breakers_half_open);
     seconds(out, "reeld_outbox_stalled_seconds", "gauge",
             "Since the callback thread last went round.", stats.stalled_ms * 1000);
     return true;
@@ -188,7 +265,7 @@ enum rl_rc http_metrics(struct request *r, struct rl_err *err)
     write_store(http, &out);
     write_http(http, &out);
     int missing = !write_tasks(http, &out);
-    missing += !write_pool(http, &out);
+    missing += !write_devices(http, &out);
     missing += !write_outbox(http, &out);
     missing += !write_disk(http, &out);
     whole(&out, "reeld_metrics_missing", "gauge", "Parts whose figures could not be had just now.",

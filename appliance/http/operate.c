@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "engine/engine.h"
 #include "pool/pool.h"
 
 #define ANSWER_BYTES (4u << 20)
@@ -59,10 +60,10 @@ enum rl_rc http_workers(struct request *r, struct rl_err *err)
     rl_jw_array(&w, "data");
     for (size_t i = 0; i < count; i++) {
         rl_jw_object(&w, NULL);
-        rl_jw_str(&w, "worker_id", workers[i].worker_id);
-        rl_jw_str(&w, "device", workers[i].device);
+        rl_jw_str(&w, "worker_id", workers[i].device->id);
+        rl_jw_str(&w, "device", workers[i].device->name);
         rl_jw_bool(&w, "alive", workers[i].alive);
-        runs_json(r->http->tasks, workers[i].worker_id, &w);
+        runs_json(r->http->tasks, workers[i].device->id, &w);
         rl_jw_end_object(&w);
     }
     rl_jw_end_array(&w);

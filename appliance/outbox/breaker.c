@@ -89,3 +89,14 @@ int64_t outbox_breaker_next(const struct outbox_breakers *breakers, int64_t now)
     }
     return next;
 }
+
+void outbox_breaker_count(const struct outbox_breakers *breakers, int64_t now, int64_t *ret_open,
+                          int64_t *ret_half_open)
+{
+    *ret_open = *ret_half_open = 0;
+    for (size_t i = 0; i < breakers->n; i++) {
+        const struct outbox_breaker *b = &breakers->at[i];
+        *ret_open += b->open_ms && now < b->open_until;
+        *ret_half_open += b->open_ms && now >= b->open_until;
+    }
+}

@@ -48,6 +48,7 @@ struct outbox {
     _Atomic int64_t stop_at;   /* CLOCK_MONOTONIC ms, set before `stopping` */
     _Atomic int64_t round_at;  /* CLOCK_MONOTONIC ms of the last round */
     _Atomic int64_t in_flight; /* slots taken after the last round */
+    _Atomic int64_t breakers_open, breakers_half_open; /* then, too */
 
     /* the thread's own; times are CLOCK_MONOTONIC ms */
     struct outbox_slots slots;
@@ -226,6 +227,17 @@ static void wait_for_work(struct outbox *outbox, size_t free_slots, bool stoppin
                        wait_ms); /* the tick is read by the round */
 }
 
+/* What others may know. */
+static void show(struct outbox *outbox, int64_t now, size_t free_slots)
+{
+    int64_t open, half_open;
+
+    outbox_breaker_count(&outbox->breakers, now, &open, &half_open);
+    atomic_store(&outbox->breakers_open, open);
+    atomic_store(&outbox->breakers_half_open, half_open);
+    atomic_store(&outbox->in_flight, (int64_t)(outbox->slots.n - free_slots));
+}
+
 /* One round. false: the thread is to end. */
 static bool go_round(struct outbox *outbox)
 {
@@ -251,7 +263,7 @@ static bool go_round(struct outbox *outbox)
             pause_reading(outbox, &err);
         free_slots = outbox_slots_count(&outbox->slots, OUTBOX_FREE);
     }
-    atomic_store(&outbox->in_flight, (int64_t)(outbox->slots.n - free_slots));
+    show(outbox, now, free_slots);
     wait_for_work(outbox, free_slots, stopping);
     return true;
 }
@@ -367,6 +379,8 @@ static enum rl_rc count_pending(struct store_conn *conn, void *arg, struct rl_er
 enum rl_rc outbox_stats(struct outbox *outbox, struct outbox_stats *ret_stats, struct rl_err *err)
 {
     struct outbox_stats stats = {.in_flight = atomic_load(&outbox->in_flight),
+                                 .breakers_open = atomic_load(&outbox->breakers_open),
+                                 .breakers_half_open = atomic_load(&outbox->breakers_half_open),
                                  .stalled_ms = outbox_stalled_ms(outbox)};
     enum rl_rc rc = store_read(outbox->store, count_pending, &stats.pending, err);
 

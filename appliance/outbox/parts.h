@@ -40,6 +40,9 @@ void outbox_breaker_note(struct outbox_breakers *breakers, const char *host, boo
                          int64_t now);
 /* When the next open one becomes half open; INT64_MAX = none is open. */
 int64_t outbox_breaker_next(const struct outbox_breakers *breakers, int64_t now);
+/* Hosts that are left alone now, and hosts that one duty may try. */
+void outbox_breaker_count(const struct outbox_breakers *breakers, int64_t now, int64_t *ret_open,
+                          int64_t *ret_half_open);
 
 /* ---- retry.c ---- */
 #define OUTBOX_JITTER_MAX 200000 /* millionths of the wait: 20 % */

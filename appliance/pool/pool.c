@@ -26,8 +26,12 @@ struct worker {
     pthread_t thread;
     bool started;
     atomic_bool alive;
-    bool ended; /* guarded by pool->lock */
-    atomic_llong task_id;
+
+    /* guarded by pool->lock */
+    bool ended;
+    int64_t task_id;       /* 0 = idle */
+    int64_t busy_since_us; /* monotonic: when the run under way began */
+    int64_t runs, busy_us; /* begun, and time in those that are over */
 };
 
 struct pool {
@@ -35,7 +39,7 @@ struct pool {
     pool_replace_fn replace;
     void *user;
     atomic_bool stop;
-    pthread_mutex_t lock; /* guards: workers[].ended */
+    pthread_mutex_t lock; /* guards: in workers[] what their struct says */
     pthread_cond_t end;
     size_t count;
     struct worker workers[DEVICES_MAX];
@@ -46,6 +50,23 @@ static void log_failure(const char *event, const struct worker *worker, const st
     char text[300];
     rl_log(RL_LOG_WARN, event, "worker_id=%s code=%s reason=%s", worker->device.id,
            rl_code_name(err->code), rl_log_quote(err->reason, text, sizeof text));
+}
+
+static void begin_run(struct worker *worker, int64_t task_id)
+{
+    pthread_mutex_lock(&worker->pool->lock);
+    worker->task_id = task_id;
+    worker->busy_since_us = rl_mono_us();
+    worker->runs++;
+    pthread_mutex_unlock(&worker->pool->lock);
+}
+
+static void end_run(struct worker *worker)
+{
+    pthread_mutex_lock(&worker->pool->lock);
+    worker->busy_us += rl_mono_us() - worker->busy_since_us;
+    worker->task_id = 0;
+    pthread_mutex_unlock(&worker->pool->lock);
 }
 
 static void *worker_main(void *arg)
@@ -67,10 +88,10 @@ static void *worker_main(void *arg)
             (void)hub_wait(tasks_hub(pool->tasks), NULL, tick, IDLE_WAIT_MS);
             continue;
         }
-        atomic_store(&worker->task_id, run_task(run)->task_id);
+        begin_run(worker, run_task(run)->task_id);
         rc = generate_run(pool->tasks, &worker->device, &loaded, run, &err);
         run_free(run);
-        atomic_store(&worker->task_id, 0);
+        end_run(worker);
         if (rc == RL_GPU_ERROR) {
             pool->replace(pool->user, &err);
             break;
@@ -135,12 +156,16 @@ static bool join(struct pool *pool, struct worker *worker, const struct timespec
            pthread_cond_clockwait(&pool->end, &pool->lock, CLOCK_MONOTONIC, until) == 0)
         ;
     bool ended = worker->ended;
+    long long task_id = (long long)worker->task_id;
     pthread_mutex_unlock(&pool->lock);
-    if (ended) {
-        pthread_join(worker->thread, NULL);
-        worker->started = false; /* a second stop has nothing to join */
+    if (!ended) {
+        rl_log(RL_LOG_ERROR, "worker_hangs", "worker_id=%s task_id=%lld", worker->device.id,
+               task_id);
+        return false;
     }
-    return ended;
+    pthread_join(worker->thread, NULL);
+    worker->started = false; /* a second stop has nothing to join */
+    return true;
 }
 
 bool pool_stop(struct pool *pool, int64_t wait_ms)
@@ -153,11 +178,8 @@ bool pool_stop(struct pool *pool, int64_t wait_ms)
     struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);
     for (size_t i = 0; i < pool->count; i++) {
         struct worker *worker = &pool->workers[i];
-        if (!worker->started || join(pool, worker, &until))
-            continue;
-        rl_log(RL_LOG_ERROR, "worker_hangs", "worker_id=%s task_id=%lld", worker->device.id,
-               (long long)atomic_load(&worker->task_id));
-        all = false;
+        if (worker->started && !join(pool, worker, &until))
+            all = false;
     }
     if (!all)
         return false; /* its threads still use the pool; the process ends */
@@ -170,13 +192,16 @@ bool pool_stop(struct pool *pool, int64_t wait_ms)
 size_t pool_workers(struct pool *pool, struct pool_worker_info *workers, size_t room)
 {
     size_t n = pool->count < room ? pool->count : room;
+    pthread_mutex_lock(&pool->lock);
     for (size_t i = 0; i < n; i++) {
-        const struct worker *worker = &pool->workers[i];
-        workers[i] = (struct pool_worker_info){
-            .task_id = atomic_load(&((struct worker *)(uintptr_t)worker)->task_id),
-            .alive = atomic_load(&((struct worker *)(uintptr_t)worker)->alive)};
-        (void)rl_copy_str(workers[i].worker_id, sizeof workers[i].worker_id, worker->device.id);
-        (void)rl_copy_str(workers[i].device, sizeof workers[i].device, worker->device.name);
+        struct worker *worker = &pool->workers[i];
+        int64_t now = worker->task_id ? rl_mono_us() - worker->busy_since_us : 0;
+        workers[i] = (struct pool_worker_info){.device = &worker->device,
+                                               .task_id = worker->task_id,
+                                               .runs = worker->runs,
+                                               .busy_us = worker->busy_us + now,
+                                               .alive = atomic_load(&worker->alive)};
     }
+    pthread_mutex_unlock(&pool->lock);
     return n;
 }

@@ -4,6 +4,7 @@
 
 #include "base/rl.h"
 
+struct engine_device;
 struct tasks;
 struct pool;
 
@@ -17,11 +18,13 @@ enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
 bool pool_stop(struct pool *pool, int64_t wait_ms);
 
 struct pool_worker_info {
-    char worker_id[32];
-    char device[128];
-    int64_t task_id; /* 0 = idle */
+    const struct engine_device *device; /* borrowed with the pool; its id is the worker_id */
+    int64_t task_id;                    /* 0 = idle */
+    int64_t runs;                       /* begun since the start */
+    int64_t busy_us;                    /* time in them, the one under way included; only grows */
     bool alive;
 };
+/* One per device, in the order of the devices, at most `room`; returns how many. Any thread. */
 size_t pool_workers(struct pool *pool, struct pool_worker_info *workers, size_t room);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include "store/store.h"
 
+#include "base/histogram.h"
+
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -59,6 +61,7 @@ struct store {
     pthread_t thread;
     bool thread_started;
     atomic_int wal_frames; /* set by the WAL hook on the writer thread */
+    bool synced;           /* writer thread only: the COMMIT under way wrote to the WAL */
 
     pthread_mutex_t
         lock; /* guards: head, tail, queued, closing, group_since, dead and the figures */
@@ -68,7 +71,9 @@ struct store {
     bool closing;
     bool dead;           /* fatal error: every write fails */
     int64_t group_since; /* monotonic ms at which the group under way began, 0 = idle */
-    int64_t commits, ops, commit_us_total, commit_us_max;
+    int64_t commits, ops, commit_us_max;
+
+    struct rl_histogram group_writes, commit_us; /* of the groups that were committed */
 
     atomic_bool disk_full;
 

@@ -144,7 +144,6 @@ void store_stats(struct store *store, struct store_stats *ret_stats)
         .stalled_ms = store->group_since ? rl_mono_ms() - store->group_since : 0,
         .commits = store->commits,
         .ops = store->ops,
-        .commit_us_total = store->commit_us_total,
         .commit_us_max = store->commit_us_max,
         .wal_bytes = (int64_t)atomic_load(&store->wal_frames) * 4120,
     };

@@ -8,6 +8,7 @@
 #include "store_sql.h" /* generated: enum store_sql */
 
 struct config;
+struct rl_buf;
 struct store;
 struct store_conn; /* a connection inside a transaction, borrowed for the call-back */
 struct store_stmt; /* a prepared statement, borrowed from its connection */
@@ -97,14 +98,17 @@ int64_t store_last_rowid(struct store_conn *conn);
 
 /* Health and figures; any thread. */
 struct store_stats {
-    bool disk_full;       /* writes of class NORMAL are refused */
-    int64_t queue;        /* writes waiting */
-    int64_t stalled_ms;   /* age of the oldest unfinished group, 0 = none */
-    int64_t commits, ops; /* since start: groups and writes in them */
-    int64_t commit_us_total, commit_us_max;
+    bool disk_full;        /* writes of class NORMAL are refused */
+    int64_t queue;         /* writes waiting */
+    int64_t stalled_ms;    /* age of the oldest unfinished group, 0 = none */
+    int64_t commits, ops;  /* since the start: groups and writes in them */
+    int64_t commit_us_max; /* the slowest COMMIT */
     int64_t wal_bytes;
 };
 void store_stats(struct store *store, struct store_stats *ret_stats);
+/* Append two Prometheus histograms: writes per group that was committed, and the time of its
+ * COMMIT, which is the fsync of the log. */
+void store_histograms(struct store *store, struct rl_buf *out);
 /* Refuse new work early: RL_DISK_FULL when free space is below store.min_free_bytes or writes are
  * refused. */
 enum rl_rc store_admit(struct store *store, struct rl_err *err) RL_NODISCARD;

@@ -5,6 +5,7 @@
 #include "task/task.h"
 
 #include "base/crypto.h"
+#include "base/histogram.h"
 #include "store/store.h"
 
 #include <dirent.h>
@@ -24,13 +25,7 @@ struct speed {
     double ms_per_unit;
 };
 
-#define STAY_BUCKETS 10
-/* How long tasks stayed in one state. */
-struct stay {
-    atomic_llong bucket[STAY_BUCKETS], sum_ms;
-};
-
-struct cache_slot;
+struct cache;
 
 struct run {
     struct tasks *tasks;
@@ -67,7 +62,7 @@ struct tasks {
     uint8_t link_secret[32];
     int64_t last_id; /* writer thread only (and before it serves) */
 
-    struct stay stay[TASK_STATUS_COUNT];
+    struct rl_histogram stay_ms[TASK_STATUS_COUNT]; /* how long tasks stayed in a state */
     atomic_llong entered[TASK_STATUS_COUNT];
 
     atomic_llong waiting; /* CREATED and QUEUED tasks */
@@ -81,11 +76,7 @@ struct tasks {
     struct speed speeds[SPEEDS_MAX];
     size_t speed_count;
 
-    pthread_mutex_t cache_lock; /* guards: cache, cache_seq and the slots */
-    struct cache_slot *cache;   /* open addressing by id; NULL = off */
-    size_t cache_size;
-    uint64_t cache_seq; /* grows with every drop */
-    atomic_llong cache_hits, cache_misses;
+    struct cache *cache; /* owned; finished tasks in memory */
 
     pthread_mutex_t live_lock; /* guards: live */
     struct run *live;
@@ -212,12 +203,20 @@ void speed_learn(struct tasks *tasks, const struct task *task, const char *devic
 int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units);
 enum rl_rc speed_load(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
 
-/* cache.c: finished tasks in memory */
-bool cache_get(struct tasks *tasks, int64_t task_id, struct task **ret_task);
-uint64_t cache_generation(struct tasks *tasks); /* read before SQLite is asked */
-void cache_put(struct tasks *tasks, const struct task *task, uint64_t generation);
-void cache_drop(struct tasks *tasks, int64_t task_id);
-void cache_free(struct tasks *tasks);
+/* cache.c: finished tasks in memory, at most so many bytes of them; 0 = none. Any thread. */
+struct cache_stats {
+    int64_t hits, misses, evictions; /* since the start */
+    int64_t tasks, bytes;            /* now */
+};
+struct cache *cache_new(int64_t most_bytes); /* returns new; NULL: no memory */
+void cache_free(struct cache *cache);        /* NULL allowed */
+bool cache_get(struct cache *cache, int64_t task_id, struct task **ret_task); /* returns new */
+uint64_t cache_generation(struct cache *cache); /* read before SQLite is asked */
+/* Remember a task that was read when the generation was this, unless something was dropped since.
+ * What was read least recently makes room. */
+void cache_put(struct cache *cache, const struct task *task, uint64_t generation);
+void cache_drop(struct cache *cache, int64_t task_id);
+void cache_stats(struct cache *cache, struct cache_stats *ret_stats);
 /* move.c: a finished row was changed in this transaction: drop it after COMMIT. */
 enum rl_rc task_forget_on_commit(struct tasks *tasks, struct store_conn *conn, int64_t task_id,
                                  struct rl_err *err) RL_NODISCARD;

@@ -41,7 +41,7 @@ static void announce(void *ctx, void *arg)
     if (task_status_parse(from, &status))
         stats_stay(tasks, status, a->since);
     if (strcmp(a->from, "FAILED") == 0 || strcmp(a->from, "TIMEOUT") == 0)
-        cache_drop(tasks, a->task_id); /* a replay */
+        cache_drop(tasks->cache, a->task_id); /* a replay */
     hub_publish(tasks->hub, &event);
     if (a->due)
         schedule_hint(tasks, a->due);
@@ -318,8 +318,9 @@ enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *
 
 static void forget(void *ctx, void *arg)
 {
+    const struct tasks *tasks = ctx;
     const int64_t *task_id = arg;
-    cache_drop(ctx, *task_id);
+    cache_drop(tasks->cache, *task_id);
 }
 
 enum rl_rc task_forget_on_commit(struct tasks *tasks, struct store_conn *conn, int64_t task_id,

@@ -72,15 +72,15 @@ enum rl_rc task_get(struct tasks *tasks, const struct caller *caller, int64_t ta
                     struct task **ret_task, struct rl_err *err)
 {
     AUTO_TASK struct task *task = NULL;
-    if (!cache_get(tasks, task_id, &task)) {
+    if (!cache_get(tasks->cache, task_id, &task)) {
         struct get_work work = {caller, task_id, NULL};
-        uint64_t generation = cache_generation(tasks);
+        uint64_t generation = cache_generation(tasks->cache);
         enum rl_rc rc = store_read(tasks->store, get, &work, err);
         task = work.task;
         if (rc != RL_OK)
             return rc;
         if (task_status_terminal(task_status_of(task)))
-            cache_put(tasks, task, generation);
+            cache_put(tasks->cache, task, generation);
     }
     if (!may_see(caller, task))
         return rl_fail(err, RL_NOT_FOUND, "no such task");

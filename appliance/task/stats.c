@@ -11,17 +11,14 @@
 
 #define STATS_EVENTS 100000 /* newest history rows looked at: a bounded read */
 
-/* Upper bounds of the buckets, ms; the last is open. */
-static const int64_t bounds_ms[STAY_BUCKETS - 1] = {10,     100,    1000,    5000,    30000,
-                                                    120000, 600000, 3600000, 21600000};
+static const struct rl_bounds stay_bounds = {
+    .upto = {10, 100, 1000, 5000, 30000, 120000, 600000, 3600000, 21600000},
+    .count = 9,
+    .unit = 1000};
 
 void stats_stay(struct tasks *tasks, enum task_status left, int64_t ms)
 {
-    int b = 0;
-    while (b < STAY_BUCKETS - 1 && ms > bounds_ms[b])
-        b++;
-    atomic_fetch_add(&tasks->stay[left].bucket[b], 1);
-    atomic_fetch_add(&tasks->stay[left].sum_ms, ms > 0 ? ms : 0);
+    rl_histogram_add(&tasks->stay_ms[left], &stay_bounds, ms);
 }
 
 static enum rl_rc read_stats(struct store_conn *conn, void *arg, struct rl_err *err)
@@ -92,23 +89,33 @@ static void write_stays(struct tasks *tasks, struct rl_buf *out)
         "# HELP reeld_state_seconds Time tasks stayed in a state, counted when they leave it.\n"
         "# TYPE reeld_state_seconds histogram\n");
     for (int s = 0; s < TASK_STATUS_COUNT; s++) {
-        long long total = 0;
-        for (int b = 0; b < STAY_BUCKETS; b++) {
-            total += atomic_load(&tasks->stay[s].bucket[b]);
-            if (b < STAY_BUCKETS - 1)
-                rl_buf_fmt(out, "reeld_state_seconds_bucket{status=\"%s\",le=\"%g\"} %lld\n",
-                           task_status_name((enum task_status)s), (double)bounds_ms[b] / 1e3,
-                           total);
-            else
-                rl_buf_fmt(out, "reeld_state_seconds_bucket{status=\"%s\",le=\"+Inf\"} %lld\n",
-                           task_status_name((enum task_status)s), total);
-        }
-        rl_buf_fmt(out, "reeld_state_seconds_sum{status=\"%s\"} %.3f\n",
-                   task_status_name((enum task_status)s),
-                   (double)atomic_load(&tasks->stay[s].sum_ms) / 1e3);
-        rl_buf_fmt(out, "reeld_state_seconds_count{status=\"%s\"} %lld\n",
-                   task_status_name((enum task_status)s), total);
+        char labels[64];
+        (void)snprintf(labels, sizeof labels, "status=\"%s\"",
+                       task_status_name((enum task_status)s)); /* fits */
+        rl_histogram_write(&tasks->stay_ms[s], &stay_bounds, "reeld_state_seconds", labels, out);
     }
+}
+
+static void write_cache(struct tasks *tasks, struct rl_buf *out)
+{
+    struct cache_stats stats;
+    cache_stats(tasks->cache, &stats);
+    const struct {
+        const char *name, *type, *help;
+        int64_t value;
+    } figures[] = {
+        {"hits_total", "counter", "Task reads answered from memory.", stats.hits},
+        {"misses_total", "counter", "Task reads that asked the database.", stats.misses},
+        {"evictions_total", "counter", "Tasks that made room for others.", stats.evictions},
+        {"tasks", "gauge", "Finished tasks in memory.", stats.tasks},
+        {"bytes", "gauge", "Memory they take.", stats.bytes},
+    };
+    for (size_t i = 0; i < RL_ARRAY_LEN(figures); i++)
+        rl_buf_fmt(out,
+                   "# HELP reeld_task_cache_%s %s\n# TYPE reeld_task_cache_%s %s\n"
+                   "reeld_task_cache_%s %lld\n",
+                   figures[i].name, figures[i].help, figures[i].name, figures[i].type,
+                   figures[i].name, (long long)figures[i].value);
 }
 
 enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *err)
@@ -136,14 +143,7 @@ enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *
                "# HELP reeld_workers Runs that can go at once.\n# TYPE reeld_workers "
                "gauge\nreeld_workers %lld\n",
                (long long)tasks->slots);
-    rl_buf_fmt(out,
-               "# HELP reeld_task_cache_hits_total Task reads answered from memory.\n# TYPE "
-               "reeld_task_cache_hits_total counter\n"
-               "reeld_task_cache_hits_total %lld\n# HELP reeld_task_cache_misses_total Task reads "
-               "that asked the database.\n# TYPE reeld_task_cache_misses_total "
-               "counter\nreeld_task_cache_misses_total %lld\n",
-               (long long)atomic_load(&tasks->cache_hits),
-               (long long)atomic_load(&tasks->cache_misses));
+    write_cache(tasks, out);
     return rl_buf_ok(out, err);
 }
 

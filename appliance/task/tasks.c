@@ -221,7 +221,6 @@ enum rl_rc tasks_open(const struct config *cfg, struct store *store, struct hub 
     pthread_mutex_init(&tasks->live_lock, NULL);
     pthread_mutex_init(&tasks->key_lock, NULL);
     pthread_mutex_init(&tasks->speed_lock, NULL);
-    pthread_mutex_init(&tasks->cache_lock, NULL);
     pthread_mutex_init(&tasks->due_lock, NULL);
     pthread_cond_init(&tasks->due, NULL);
     const char *url = config_text(cfg, CFG_HTTP_PUBLIC_URL);
@@ -229,7 +228,8 @@ enum rl_rc tasks_open(const struct config *cfg, struct store *store, struct hub 
                      *url ? "" : config_text(cfg, CFG_LISTEN));
     while (n > 0 && tasks->public_url[n - 1] == '/')
         tasks->public_url[--n] = '\0';
-    enum rl_rc rc = take_policy(tasks, err);
+    tasks->cache = cache_new(config_int(cfg, CFG_CACHE_BYTES));
+    enum rl_rc rc = tasks->cache ? take_policy(tasks, err) : rl_fail(err, RL_NO_MEMORY, "tasks");
     if (rc == RL_OK)
         rc = open_parts(tasks, ret_first_run, err);
     if (rc != RL_OK) {
@@ -248,10 +248,9 @@ void tasks_close(struct tasks *tasks)
     retain_orphans_end(tasks);
     pthread_mutex_destroy(&tasks->live_lock);
     net_policy_free(tasks->policy);
-    cache_free(tasks);
+    cache_free(tasks->cache);
     pthread_mutex_destroy(&tasks->key_lock);
     pthread_mutex_destroy(&tasks->speed_lock);
-    pthread_mutex_destroy(&tasks->cache_lock);
     pthread_mutex_destroy(&tasks->due_lock);
     pthread_cond_destroy(&tasks->due);
     rl_wipe(tasks->link_secret, sizeof tasks->link_secret);

@@ -29,6 +29,20 @@ static enum rl_rc fake_probe(struct engine_device *devices, size_t room, size_t 
     return RL_OK;
 }
 
+/* The first is half full and was busy, of the second only the memory is known. */
+static enum rl_rc fake_usage(const struct engine_device *device, struct engine_usage *usage,
+                             struct rl_err *err)
+{
+    (void)err;
+    if (strcmp(device->backend, "fake") != 0)
+        return RL_NOT_FOUND;
+    usage->mem_total_bytes = INT64_C(8) << 30;
+    usage->mem_free_bytes = (INT64_C(8) << 30) / (2 + 2 * device->index);
+    if (device->index == 0)
+        usage->utilisation = 0.75;
+    return RL_OK;
+}
+
 static enum rl_rc fake_load(const struct config *cfg, const struct engine_device *device,
                             const char *model, struct engine_run **ret_run, struct rl_err *err)
 {
@@ -125,6 +139,7 @@ const struct engine *reeld_engine_plugin(void)
                                          .probe = fake_probe,
                                          .load = fake_load,
                                          .generate = fake_generate,
-                                         .unload = fake_unload};
+                                         .unload = fake_unload,
+                                         .usage = fake_usage};
     return &engine;
 }

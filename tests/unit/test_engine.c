@@ -149,6 +149,28 @@ static void test_devices_gpus_of_a_plugin_replace_the_cpu_slots(void **state)
     engines_close(engines);
 }
 
+static void test_usage_is_asked_of_the_engine_that_knows_the_device(void **state)
+{
+    (void)state;
+    struct engine_device devices[8], cpu = {.id = "cpu0", .backend = "cpu"};
+    struct engine_usage usage;
+    size_t n = 0;
+    struct rl_err err = {0};
+    link_plugin(PLUGIN_FAKE, "20-fake.so");
+    struct engines *engines = open_engines(dir, "pool.cpu_slots=1");
+    assert_int_equal(engines_devices(engines, devices, 8, &n, &err), RL_OK);
+    engines_usage(engines, &devices[0], &usage);
+    assert_int_equal(usage.mem_total_bytes, INT64_C(8) << 30);
+    assert_int_equal(usage.mem_free_bytes, INT64_C(4) << 30);
+    assert_true(usage.utilisation > 0.7);
+    engines_usage(engines, &devices[1], &usage);
+    assert_int_equal(usage.mem_free_bytes, INT64_C(2) << 30);
+    assert_true(usage.utilisation < 0); /* its driver does not count */
+    engines_usage(engines, &cpu, &usage);
+    assert_true(usage.mem_total_bytes == -1 && usage.mem_free_bytes == -1);
+    engines_close(engines);
+}
+
 static enum rl_rc keep_first_byte(void *user, const struct engine_frame *frame, struct rl_err *err)
 {
     (void)err;
@@ -279,6 +301,7 @@ int main(void)
         WITH_DIR(test_open_another_abi_is_left_out),
         WITH_DIR(test_devices_cpu_slots_without_a_gpu),
         WITH_DIR(test_devices_gpus_of_a_plugin_replace_the_cpu_slots),
+        WITH_DIR(test_usage_is_asked_of_the_engine_that_knows_the_device),
         WITH_DIR(test_runs_on_and_a_run_on_each_device),
         cmocka_unit_test(test_phase_name_all),
         WITH_DIR(test_json_publishes_limits_defaults_and_options),

@@ -1,140 +1,20 @@
 /* /metrics and /healthz: who may read them, the format line by line, and that the figures move. */
 #include "http_world.h"
 #include "outbox/outbox.h"
+#include "pool/pool.h"
+#include "prometheus.h"
 #include "task/internal.h"
 
-#define SERIES_MAX 512
-#define NAME_BYTES 256
-
-/* ---- a reader of the exposition format that takes nothing loose ---- */
-
-struct reading {
-    char series[SERIES_MAX][NAME_BYTES]; /* name with labels, as written */
-    size_t count;
-    char family[NAME_BYTES]; /* of the newest TYPE line */
-    char helped[NAME_BYTES]; /* of the newest HELP line */
-    char families[SERIES_MAX][NAME_BYTES];
-    size_t family_count;
-};
-
-static size_t name_len(const char *text)
-{
-    size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_:");
-    return len > 0 && !(text[0] >= '0' && text[0] <= '9') ? len : 0;
-}
-
-/* Length of {a="b",c="d"} at text, 0 when it is not that. */
-static size_t labels_len(const char *text)
-{
-    const char *p = text + 1;
-    for (;;) {
-        size_t len = name_len(p);
-        if (!len || p[len] != '=' || p[len + 1] != '"')
-            return 0;
-        for (p += len + 2; *p && *p != '"'; p++)
-            if (*p == '\\' && (*++p == '\0' || !strchr("\\\"n", *p)))
-                return 0;
-        if (*p++ != '"')
-            return 0;
-        if (*p == '}')
-            return (size_t)(p + 1 - text);
-        if (*p++ != ',')
-            return 0;
-    }
-}
-
-static bool belongs(const char *name, size_t len, const char *family)
-{
-    static const char *const tails[] = {"", "_bucket", "_sum", "_count"};
-    size_t base = strlen(family);
-    for (size_t i = 0; i < RL_ARRAY_LEN(tails); i++)
-        if (len == base + strlen(tails[i]) && !strncmp(name, family, base) &&
-            !strncmp(name + base, tails[i], strlen(tails[i])))
-            return true;
-    return false;
-}
-
-static void read_comment(struct reading *r, const char *line)
-{
-    char word[8], name[NAME_BYTES], rest[16];
-    if (sscanf(line, "# %7s %255s %15s", word, name, rest) != 3 || !name_len(name))
-        fail_msg("comment: %s", line);
-    if (!strcmp(word, "HELP")) {
-        snprintf(r->helped, sizeof(r->helped), "%s", name);
-        return;
-    }
-    if (strcmp(word, "TYPE") != 0 || strcmp(r->helped, name) != 0)
-        fail_msg("no HELP before: %s", line);
-    if (strcmp(rest, "counter") != 0 && strcmp(rest, "gauge") != 0 &&
-        strcmp(rest, "histogram") != 0)
-        fail_msg("type: %s", line);
-    for (size_t i = 0; i < r->family_count; i++)
-        if (!strcmp(r->families[i], name))
-            fail_msg("family twice: %s", line);
-    snprintf(r->families[r->family_count++], NAME_BYTES, "%s", name);
-    snprintf(r->family, sizeof(r->family), "%s", name);
-}
-
-static void read_sample(struct reading *r, const char *line)
-{
-    size_t name = name_len(line), len = name;
-    if (name && line[name] == '{') {
-        size_t labels = labels_len(line + name);
-        len = labels ? name + labels : 0;
-    }
-    char *end = NULL;
-    if (!len || len >= NAME_BYTES || line[len] != ' ' || line[len + 1] == ' ')
-        fail_msg("sample: %s", line);
-    (void)strtod(line + len + 1, &end);
-    if (end == line + len + 1 || *end)
-        fail_msg("value: %s", line);
-    if (!belongs(line, name, r->family))
-        fail_msg("not in the family %s: %s", r->family, line);
-    for (size_t i = 0; i < r->count; i++)
-        if (strlen(r->series[i]) == len && !strncmp(r->series[i], line, len))
-            fail_msg("series twice: %s", line);
-    assert_true(r->count < SERIES_MAX);
-    snprintf(r->series[r->count++], NAME_BYTES, "%.*s", (int)len, line);
-}
-
-static void check_format(const char *text)
-{
-    struct reading *r = calloc(1, sizeof(*r));
-    assert_non_null(r);
-    size_t len = strlen(text);
-    assert_true(len > 0 && text[len - 1] == '\n');
-    for (const char *p = text; *p;) {
-        char line[1024];
-        size_t n = strcspn(p, "\n");
-        assert_true(n < sizeof(line));
-        memcpy(line, p, n);
-        line[n] = '\0';
-        if (line[0] == '#')
-            read_comment(r, line);
-        else
-            read_sample(r, line);
-        p += n + 1;
-    }
-    assert_true(r->count > 40);
-    free(r);
-}
-
-static double value(const char *text, const char *series)
-{
-    char line[NAME_BYTES];
-    assert_true(snprintf(line, sizeof(line), "\n%s ", series) < (int)sizeof(line));
-    const char *found = strstr(text, line);
-    if (!found)
-        fail_msg("no %s", series);
-    return found ? strtod(found + strlen(line), NULL) : 0;
-}
-
-static struct answer metrics(struct server *s)
+static struct prom *metrics(struct server *s)
 {
     struct answer a = call(s, "GET", "/metrics", NULL, NULL);
     if (a.status != 200)
         fail_msg("%d %s", a.status, a.body);
-    return a;
+    assert_string_equal(answer_header(&a, "Content-Type"),
+                        "text/plain; version=0.0.4; charset=utf-8");
+    struct prom *p = prom_read(a.body);
+    answer_free(&a);
+    return p;
 }
 
 /* ---- tests ---- */
@@ -144,13 +24,10 @@ static void test_metrics_format(void **state)
     struct server *s = *state;
     char path[128];
     make_video(s, path, sizeof(path));
-    struct answer a = metrics(s);
-    assert_string_equal(answer_header(&a, "Content-Type"),
-                        "text/plain; version=0.0.4; charset=utf-8");
-    check_format(a.body);
-    assert_non_null(strstr(a.body, "reeld_build_info{version=\"" REELD_VERSION "\",sqlite=\"3."));
-    assert_true(value(a.body, "reeld_metrics_missing") == 0);
-    answer_free(&a);
+    struct prom *p = metrics(s);
+    assert_true(p->count > 100);
+    assert_true(prom_value(p, "reeld_metrics_missing") == 0);
+    free(p);
     struct answer head = call(s, "HEAD", "/metrics", NULL, NULL);
     expect(head, 200, NULL);
 }
@@ -159,32 +36,62 @@ static void test_metrics_figures_move(void **state)
 {
     struct server *s = *state;
     char path[128];
-    struct answer before = metrics(s);
+    struct prom *before = metrics(s);
     make_video(s, path, sizeof(path));
+    expect(call(s, "GET", path, NULL, NULL), 200, NULL);
+    expect(call(s, "GET", path, NULL, NULL), 200, NULL);
     expect(call(s, "GET", "/api/v1/tasks/99", NULL, NULL), 404, NULL);
-    struct answer after = metrics(s);
-    static const char *const grow[] = {"reeld_store_writes_total",
-                                       "reeld_store_commits_total",
-                                       "reeld_store_commit_seconds_total",
+    struct prom *after = metrics(s);
+    static const char *const grow[] = {"reeld_store_group_writes_count",
+                                       "reeld_store_group_writes_sum",
+                                       "reeld_store_commit_seconds_count",
+                                       "reeld_store_commit_seconds_sum",
+                                       "reeld_state_seconds_count{status=\"QUEUED\"}",
                                        "reeld_tasks_entered_total{status=\"SUCCEEDED\"}",
+                                       "reeld_task_cache_hits_total",
+                                       "reeld_task_cache_misses_total",
+                                       "reeld_task_cache_tasks",
+                                       "reeld_task_cache_bytes",
                                        "reeld_http_answers_total{class=\"2xx\"}",
-                                       "reeld_http_answers_total{class=\"4xx\"}",
-                                       "reeld_uptime_seconds"};
+                                       "reeld_http_answers_total{class=\"4xx\"}"};
     for (size_t i = 0; i < RL_ARRAY_LEN(grow); i++)
-        if (value(after.body, grow[i]) < value(before.body, grow[i]) ||
-            (value(after.body, grow[i]) <= value(before.body, grow[i]) &&
-             strcmp(grow[i], "reeld_uptime_seconds") != 0))
+        if (prom_value(after, grow[i]) <= prom_value(before, grow[i]))
             fail_msg("%s did not grow", grow[i]);
-    assert_true(value(after.body, "reeld_store_commit_seconds_max") > 0);
-    assert_true(value(after.body, "reeld_store_disk_full") == 0);
-    assert_true(value(after.body, "reeld_disk_free_bytes") > 0);
-    assert_true(value(after.body, "reeld_http_in_flight") >= 1);
-    assert_true(value(after.body, "reeld_http_threads") == THREADS);
-    assert_true(value(after.body, "reeld_http_refused_total{reason=\"rate\"}") == 0);
-    double drift = value(after.body, "reeld_clock_seconds") - (double)rl_wall_ms() / 1000;
+    assert_true(prom_value(after, "reeld_uptime_seconds") >=
+                prom_value(before, "reeld_uptime_seconds"));
+    assert_true(prom_value(after, "reeld_store_commit_max_seconds") > 0);
+    assert_true(prom_value(after, "reeld_store_disk_full") == 0);
+    assert_true(prom_value(after, "reeld_disk_free_bytes") > 0);
+    assert_true(prom_value(after, "reeld_http_in_flight") >= 1);
+    assert_true(prom_value(after, "reeld_http_threads") == THREADS);
+    assert_true(prom_value(after, "reeld_http_refused_total{reason=\"rate\"}") == 0);
+    double drift = prom_value(after, "reeld_clock_seconds") - (double)rl_wall_ms() / 1000;
     assert_true(drift > -60 && drift < 60);
-    answer_free(&before);
-    answer_free(&after);
+    free(before);
+    free(after);
+}
+
+/* A look for something to do that changed nothing waits for no disk: it is in no histogram. */
+static void test_metrics_count_only_what_was_synced(void **state)
+{
+    struct server *s = *state;
+    struct engine_device device = {.id = "cpu0", .name = "test", .backend = "cpu"};
+    struct rl_err err;
+    char path[128];
+    make_video(s, path, sizeof(path)); /* nothing waits any more */
+    struct prom *before = metrics(s);
+    for (int i = 0; i < 10; i++) {
+        struct run *run = NULL;
+        assert_int_equal(run_claim(s->tasks, &device, &run, &err), RL_OK);
+        assert_null(run);
+    }
+    struct prom *after = metrics(s);
+    static const char *const still[] = {"reeld_store_group_writes_count",
+                                        "reeld_store_commit_seconds_count"};
+    for (size_t i = 0; i < RL_ARRAY_LEN(still); i++)
+        assert_true(prom_value(after, still[i]) <= prom_value(before, still[i]));
+    free(before);
+    free(after);
 }
 
 static void test_metrics_need_a_key(void **state)
@@ -207,26 +114,128 @@ static void test_metrics_open(void **state)
     expect(call_as(s, NULL, "GET", "/api/v1/tasks", NULL, NULL), 401, NULL); /* nothing else is */
 }
 
+/* A second server over the same tasks that knows these parts; ends with server_again_end. */
+static struct http *server_again(struct server *s, struct pool *pool, struct outbox *outbox)
+{
+    struct http *second = NULL;
+    struct rl_err err;
+    int port;
+    if (http_start(s->tasks, pool, outbox, &second, &port, &err) != RL_OK)
+        fail_msg("%s", err.reason);
+    s->port = port;
+    return second;
+}
+
 static void test_metrics_of_the_outbox(void **state)
 {
     struct server *s = *state;
     struct outbox *outbox = NULL;
-    struct http *second = NULL;
     struct rl_err err;
-    int port, first = s->port;
+    int first = s->port;
     assert_int_equal(outbox_start(s->tasks, s->port, &outbox, &err), RL_OK);
-    if (http_start(s->tasks, NULL, outbox, &second, &port, &err) != RL_OK)
-        fail_msg("%s", err.reason);
-    s->port = port;
-    struct answer a = metrics(s);
-    check_format(a.body);
-    assert_true(value(a.body, "reeld_outbox_pending") == 0);
-    assert_true(value(a.body, "reeld_outbox_in_flight") == 0);
-    assert_true(value(a.body, "reeld_outbox_stalled_seconds") < 60);
-    answer_free(&a);
+    struct http *second = server_again(s, NULL, outbox);
+    struct prom *p = metrics(s);
+    assert_true(prom_value(p, "reeld_outbox_pending") == 0);
+    assert_true(prom_value(p, "reeld_outbox_in_flight") == 0);
+    assert_true(prom_value(p, "reeld_outbox_breakers{state=\"open\"}") == 0);
+    assert_true(prom_value(p, "reeld_outbox_breakers{state=\"half_open\"}") == 0);
+    assert_true(prom_value(p, "reeld_outbox_stalled_seconds") < 60);
+    free(p);
     s->port = first;
     http_stop(second, 2000);
     outbox_stop(outbox, 0);
+}
+
+static void never_replace(void *user, const struct rl_err *err)
+{
+    (void)user;
+    fail_msg("the process was to be replaced: %s", err->reason);
+}
+
+/* The series of a device: "reeld_device_<what>{…}". */
+static const char *device_series(char *text, size_t size, const char *what, const char *labels)
+{
+    (void)snprintf(text, size, "reeld_device_%s{%s}", what, labels);
+    return text;
+}
+
+/* The pool's devices with what is known of each, while they work a task off. */
+static void look_at_devices(struct server *s, const char *device, const char *other)
+{
+    struct pool *pool = NULL;
+    struct rl_err err;
+    char path[128], series[256];
+    int first = s->port;
+    if (pool_start(s->tasks, never_replace, NULL, &pool, &err) != RL_OK)
+        fail_msg("%s", err.reason);
+    struct http *second = server_again(s, pool, NULL);
+    submit(s, JSON_TYPE, path, sizeof path);
+    double busy = 0, runs = 0;
+    for (int64_t until = rl_mono_ms() + 30000; runs < 1 || busy > 0;) {
+        struct prom *p = metrics(s);
+        runs = prom_value(p, device_series(series, sizeof series, "runs_total", device));
+        busy = prom_value(p, device_series(series, sizeof series, "busy", device));
+        if (other) {
+            runs += prom_value(p, device_series(series, sizeof series, "runs_total", other));
+            busy += prom_value(p, device_series(series, sizeof series, "busy", other));
+        }
+        free(p);
+        assert_true(rl_mono_ms() < until);
+    }
+    struct prom *p = metrics(s);
+    double seconds =
+        prom_value(p, device_series(series, sizeof series, "busy_seconds_total", device));
+    if (other)
+        seconds += prom_value(p, device_series(series, sizeof series, "busy_seconds_total", other));
+    assert_true(seconds > 0 && seconds < 30);
+    assert_true(prom_value(p, device_series(series, sizeof series, "alive", device)) == 1);
+    bool gpu = strstr(device, "kind=\"gpu\"") != NULL;
+    assert_true(prom_has(p, device_series(series, sizeof series, "memory_free_bytes", device)) ==
+                gpu);
+    if (gpu) {
+        double all = (double)(INT64_C(8) << 30);
+        assert_true(prom_value(p, device_series(series, sizeof series, "memory_bytes", device)) ==
+                    all);
+        assert_true(prom_value(p, device_series(series, sizeof series, "memory_free_bytes",
+                                                other)) == all / 4);
+        assert_true(prom_value(p, device_series(series, sizeof series, "utilisation_ratio",
+                                                device)) == 0.75);
+        assert_false(prom_has(p, device_series(series, sizeof series, "utilisation_ratio", other)));
+    }
+    free(p);
+    s->port = first;
+    http_stop(second, 2000);
+    assert_true(pool_stop(pool, 30000));
+}
+
+static void test_metrics_of_cpu_slots(void **state)
+{
+    char labels[128];
+    (void)snprintf(labels, sizeof labels,
+                   "device=\"cpu0\",kind=\"cpu\",index=\"0\",name=\"CPU, %ld cores\"",
+                   sysconf(_SC_NPROCESSORS_ONLN));
+    look_at_devices(*state, labels, NULL);
+}
+
+static void test_metrics_of_gpus(void **state)
+{
+    look_at_devices(*state, "device=\"gpu0\",kind=\"gpu\",index=\"0\",name=\"Fake GPU A\"",
+                    "device=\"gpu1\",kind=\"gpu\",index=\"1\",name=\"Fake GPU B\"");
+}
+
+/* With the plug-in that brings two GPUs. */
+static int start_gpus(void **state)
+{
+    static char dir[] = "/tmp/reeld-plugins-XXXXXX";
+    char path[128];
+    assert_non_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/fake.so", dir);
+    assert_int_equal(symlink(PLUGIN_FAKE, path), 0);
+    const char *const settings[] = {"engine.plugin_dir", dir, NULL};
+    int rc = server_start_set(state, settings);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(dir), 0);
+    return rc;
 }
 
 static void test_health_sees_a_stalled_scheduler(void **state)
@@ -249,6 +258,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_metrics_format),
         cmocka_unit_test(test_metrics_figures_move),
+        cmocka_unit_test(test_metrics_count_only_what_was_synced),
+        cmocka_unit_test(test_metrics_of_cpu_slots),
         cmocka_unit_test(test_metrics_need_a_key),
         cmocka_unit_test(test_metrics_of_the_outbox),
         cmocka_unit_test(test_health_sees_a_stalled_scheduler),
@@ -256,6 +267,10 @@ int main(void)
     const struct CMUnitTest open[] = {
         cmocka_unit_test(test_metrics_open),
     };
+    const struct CMUnitTest gpus[] = {
+        cmocka_unit_test(test_metrics_of_gpus),
+    };
     int failed = cmocka_run_group_tests(tests, server_start, server_end);
+    failed += cmocka_run_group_tests(gpus, start_gpus, server_end);
     return failed + cmocka_run_group_tests(open, start_open, server_end);
 }

@@ -41,6 +41,36 @@ static void test_outbox_breaker_opens_doubles_and_closes(void **state)
     outbox_breakers_clear(&b);
 }
 
+static void expect_counts(const struct outbox_breakers *b, int64_t now, int64_t open,
+                          int64_t half_open)
+{
+    int64_t is_open, is_half_open;
+
+    outbox_breaker_count(b, now, &is_open, &is_half_open);
+    assert_int_equal(is_open, open);
+    assert_int_equal(is_half_open, half_open);
+}
+
+static void test_outbox_breaker_count(void **state)
+{
+    struct outbox_breakers b;
+
+    (void)state;
+    assert_true(outbox_breakers_init(&b, 2, 100));
+    for (int i = 0; i < 2; i++) {
+        outbox_breaker_note(&b, H, true, 0);
+        outbox_breaker_note(&b, "http://b:80", true, 50);
+    }
+    outbox_breaker_note(&b, "http://c:80", true, 50); /* failed once: still closed */
+    expect_counts(&b, 60, 2, 0);
+    expect_counts(&b, 100, 1, 1);
+    outbox_breaker_note(&b, H, true, 100); /* the one try failed, too */
+    expect_counts(&b, 150, 1, 1);
+    outbox_breaker_note(&b, "http://b:80", false, 150);
+    expect_counts(&b, 150, 1, 0);
+    outbox_breakers_clear(&b);
+}
+
 static void test_outbox_breaker_counts_in_a_row(void **state)
 {
     struct outbox_breakers b;
@@ -83,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outbox_breaker_opens_doubles_and_closes),
+        cmocka_unit_test(test_outbox_breaker_count),
         cmocka_unit_test(test_outbox_breaker_counts_in_a_row),
         cmocka_unit_test(test_outbox_breaker_is_bounded),
     };

@@ -187,6 +187,20 @@ static int setup_breaker(void **state)
     return 0;
 }
 
+static void expect_open_breakers(struct scene *s, int64_t open)
+{
+    struct outbox_stats stats;
+    struct rl_err err;
+
+    for (int64_t until = rl_mono_ms() + SOON_MS;;) {
+        world_ok(outbox_stats(s->outbox, &stats, &err), &err);
+        if (stats.breakers_open == open && stats.breakers_half_open == 0)
+            return;
+        assert_true(rl_mono_ms() < until);
+        (void)hub_wait(s->w.hub, NULL, hub_tick(s->w.hub), 5);
+    }
+}
+
 /* Three failures open it; the rows behind wait for 400 ms, spend no tries, and then go through. */
 static void test_delivery_waits_for_the_breaker(void **state)
 {
@@ -199,7 +213,9 @@ static void test_delivery_waits_for_the_breaker(void **state)
     for (int i = 0; i < 10; i++)
         (void)finished_task(s, 0);
     start(s);
+    expect_open_breakers(s, 1);
     expect_deliveries(s, MASK(SUCCEEDED) | MASK(FAILED), e, 10);
+    expect_open_breakers(s, 0);
     /* at most two rows can have spent both tries on the three failures */
     assert_in_range(deliveries(s, MASK(SUCCEEDED), e), 9, 10);
     receiver_get(s->receiver, 2, &a);
