@@ -350,6 +350,7 @@ void http_stop(struct http *http, int64_t wait_ms)
     if (left > 0)
         rl_log(RL_LOG_WARN, "http_stop", "requests_cut=%d waited_ms=%lld", left,
                (long long)wait_ms);
+    watch_hang_up(http->port);
     mg_stop(http->mg);
     (void)mg_exit_library();
     http_free(http);

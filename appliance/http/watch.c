@@ -116,6 +116,24 @@ static void clear_crowd(int port, int64_t quiet_ms)
     free(crowd.head);
 }
 
+/* ---- the end ---- */
+
+static bool hang_up(int fd, const void *user)
+{
+    const int *port = user;
+    struct sockaddr_in local = {0};
+    socklen_t len = sizeof(local);
+    if (getsockname(fd, (struct sockaddr *)&local, &len) == 0 && local.sin_family == AF_INET &&
+        ntohs(local.sin_port) == *port)
+        (void)shutdown(fd, SHUT_RDWR); /* the peer may have gone meanwhile */
+    return false;
+}
+
+void watch_hang_up(int port)
+{
+    each_file(hang_up, &port);
+}
+
 /* ---- the thread ---- */
 
 /* Cut what is due; returns ms until the next deadline, a minute when there is none. */

@@ -29,5 +29,8 @@ bool watch_remove(struct watch *watch, struct watch_entry *entry);
 /* Nearly all threads are taken: for the next seconds, connections to this port that have brought
  * no whole request head and nothing for quiet_ms are cut. Any thread. */
 void watch_crowd(struct watch *watch, int port, int64_t quiet_ms);
+/* Ends every connection to this port and the listening on it, so that the library's threads, which
+ * would look for the end of the server every two seconds only, look now. */
+void watch_hang_up(int port);
 
 #endif

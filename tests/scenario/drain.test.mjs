@@ -1,6 +1,8 @@
 // A stop hands work back; the queue keeps its order.
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import fs from 'node:fs';
+import net from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
 
@@ -31,9 +33,15 @@ test('SIGTERM during a run: exit 0, the task is back in the queue unspent, a res
 });
 
 for (const signal of ['SIGINT', 'SIGHUP'])
-    test(`${signal} stops as well`, async (t) => {
+    test(`${signal} stops as well, at once when nothing is under way, whoever is connected`, async (t) => {
         const server = await serve(t);
+        const idle = net.connect(server.port, '127.0.0.1');
+        t.after(() => idle.destroy());
+        idle.write(`GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\n\r\n`);
+        await once(idle, 'data');
+        const began = Date.now();
         await server.stop({ signal });
+        assert.ok(Date.now() - began < ms(1000), `stopped after ${Date.now() - began} ms`);
     });
 
 test('while it drains, a stop answers requests in flight and refuses new tasks', async (t) => {
