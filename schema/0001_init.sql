@@ -165,6 +165,36 @@ CREATE TABLE purged (
 ) STRICT;
 CREATE INDEX purged_age ON purged(purged_at);
 
+-- Named consumer groups over task_event. What is up to `cursor` is acknowledged or does not concern the feed; what is
+-- up to `head` was handed out.
+CREATE TABLE feed (
+    feed_id    INTEGER PRIMARY KEY AUTOINCREMENT,
+    user_id    TEXT NOT NULL,
+    everybody  INTEGER NOT NULL,        -- 1 = an owner's key made it: the events of all users
+    name       TEXT NOT NULL,
+    statuses   TEXT,                    -- comma separated to_status; NULL = all
+    cursor     INTEGER NOT NULL,
+    head       INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    UNIQUE (user_id, everybody, name),
+    CHECK (cursor <= head)
+) STRICT;
+
+-- Ranges of a feed that are out, and the last acknowledged ones, so that an acknowledgement can be repeated.
+CREATE TABLE feed_lease (
+    lease_id   INTEGER PRIMARY KEY AUTOINCREMENT, -- never used again: a cancelled lease stays lost
+    feed_id    INTEGER NOT NULL REFERENCES feed(feed_id) ON DELETE CASCADE,
+    from_seq   INTEGER NOT NULL,
+    to_seq     INTEGER NOT NULL,
+    acked      INTEGER NOT NULL DEFAULT 0,
+    deliveries INTEGER NOT NULL,        -- how often it was handed out: the lease is <lease_id>.<deliveries>
+    until      INTEGER NOT NULL,        -- steady clock: then the next reader gets it
+    CHECK (from_seq <= to_seq)
+) STRICT;
+CREATE INDEX feed_lease_open ON feed_lease(feed_id, from_seq) WHERE acked = 0;
+CREATE INDEX feed_lease_feed ON feed_lease(feed_id, to_seq);
+
 -- Measured speed, for time-outs and ETAs: ms per million units of work (pixel x frame x step).
 CREATE TABLE speed (
     engine      TEXT NOT NULL,

@@ -38,6 +38,7 @@
     X(REQUEST_TIMEOUT)                                                                             \
     X(TASK_FINISHED) /* the task is in another terminal state already */                           \
     X(CONFLICT)      /* the thing is not in a state that allows this */                            \
+    X(LEASE_LOST)    /* a feed's range is acknowledged, or somebody else's by now */               \
     X(VIDEO_NOT_READY)                                                                             \
     X(BODY_TOO_LARGE)                                                                              \
     X(UNSUPPORTED_MEDIA_TYPE)                                                                      \

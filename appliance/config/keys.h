@@ -101,6 +101,15 @@
       "history of removed tasks: until then they answer TASK_EXPIRED, and feeds can replay them")                 \
     X(CACHE_BYTES, "task.cache_bytes", INT, "16777216", 0, 17179869184, "bytes",                                  \
       "finished tasks answered from memory, the least recently read make room; 16 MiB hold some 10,000; 0 = off") \
+    /* feeds */                                                                                                   \
+    X(FEED_COUNT, "feed.count", INT, "32", 1, 1000, "feeds",                                                      \
+      "feeds of one user; each is a cursor that somebody has to move")                                            \
+    X(FEED_LEASE_S, "feed.lease_s", INT, "60", 1, 43200, "s",                                                     \
+      "how long a reader has for its range before the next one gets it; a read may ask for its own")              \
+    X(FEED_LEASES, "feed.leases", INT, "256", 1, 10000, "ranges",                                                 \
+      "ranges of one feed before its cursor has to move; as many acknowledged ones are remembered for repeats")   \
+    X(FEED_HOLD_DAYS, "feed.hold_days", INT, "30", 0, 36500, "days",                                              \
+      "how much longer than retain.events_days history waits for a feed that has not read it; then the feed hears of a gap")\
     /* pool */                                                                                                    \
     X(POOL_CPU_SLOTS, "pool.cpu_slots", INT, "1", 0, 64, "slots",                                                 \
       "slots when no GPU is found (an engine uses all cores itself)")                                             \

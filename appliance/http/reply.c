@@ -37,6 +37,7 @@ int reply_status(enum rl_rc code)
         return 408;
     case RL_TASK_FINISHED:
     case RL_CONFLICT:
+    case RL_LEASE_LOST:
         return 409;
     case RL_BODY_TOO_LARGE:
         return 413;

@@ -231,6 +231,14 @@ enum rl_rc http_delivery_list(struct request *r, struct rl_err *err);
 enum rl_rc http_task_deliveries(struct request *r, struct rl_err *err);
 enum rl_rc http_delivery_resend(struct request *r, struct rl_err *err);
 enum rl_rc http_deliveries_resend(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_list(struct request *r, struct rl_err *err); /* feeds.c */
+enum rl_rc http_feed_read(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_create(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_delete(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_state(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_ack(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_extend(struct request *r, struct rl_err *err);
+enum rl_rc http_feed_seek(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_list(struct request *r, struct rl_err *err); /* operate.c */
 enum rl_rc http_queue_pause(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_resume(struct request *r, struct rl_err *err);

@@ -1,5 +1,6 @@
 /* Retention: finished tasks beyond the configured age, count or bytes go, oldest first, file before
- * row; never one with an undelivered callback or a follower. And files of results/ that no row
+ * row; never one with an undelivered callback or a follower. Their history goes later, and later
+ * still while a feed has not read it. And files of results/ that no row
  * knows. Scheduler thread. */
 #include "task/internal.h"
 
@@ -103,6 +104,18 @@ static void remove_result(const struct tasks *tasks, const char *file)
     }
 }
 
+/* May the history of this removed task go? Not while a feed has not read it, for a time. */
+static enum rl_rc feeds_hold(struct store_conn *conn, const struct oldest *o, int64_t *ret_hold,
+                             struct rl_err *err)
+{
+    int64_t days = config_int(o->tasks->cfg, CFG_RETAIN_EVENTS_DAYS) +
+                   config_int(o->tasks->cfg, CFG_FEED_HOLD_DAYS);
+    struct store_stmt *stmt = store_stmt(conn, SQL_FEED_HOLDS);
+    store_bind_int(stmt, ":task_id", o->task_id);
+    store_bind_int(stmt, ":before", o->now - days * DAY_MS);
+    return store_int(stmt, 0, ret_hold, err);
+}
+
 static enum rl_rc forget_events(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct oldest *o = arg;
@@ -111,6 +124,12 @@ static enum rl_rc forget_events(struct store_conn *conn, void *arg, struct rl_er
                    o->now - config_int(o->tasks->cfg, CFG_RETAIN_EVENTS_DAYS) * DAY_MS);
     enum rl_rc rc = store_int(find, 0, &o->task_id, err);
     if (rc != RL_OK || o->task_id == 0)
+        return rc;
+    int64_t hold = 0;
+    rc = feeds_hold(conn, o, &hold, err);
+    if (rc == RL_OK && hold)
+        o->task_id = 0; /* and with it all that was removed later */
+    if (rc != RL_OK || hold)
         return rc;
     static const enum store_sql steps[] = {SQL_EVENTS_PRUNED_SET, SQL_PURGE_EVENTS,
                                            SQL_PURGE_FORGET};

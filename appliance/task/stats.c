@@ -6,6 +6,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "task/feed.h"
 
 #include <string.h>
 
@@ -121,6 +122,8 @@ static void write_cache(struct tasks *tasks, struct rl_buf *out)
 enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *err)
 {
     enum rl_rc rc = store_read(tasks->store, read_depths, out, err);
+    if (rc == RL_OK)
+        rc = feed_metrics(tasks, out, err);
     if (rc != RL_OK)
         return rc;
     rl_buf_str(out,

@@ -15,27 +15,48 @@
 
 /* Statements that are allowed to read all of a table: seldom asked for, and bounded by the read
  * limit. */
-static const enum store_sql whole[] = {SQL_STATUS_COUNTS, SQL_STATS, SQL_RETAIN_TOTALS};
+static const enum store_sql whole[] = {SQL_STATUS_COUNTS, SQL_STATS, SQL_RETAIN_TOTALS,
+                                       SQL_FEED_TOTALS}; /* small tables */
 
 static const struct {
     enum store_sql sql;
     const char *index;
 } hot[] = {
-    {SQL_CLAIM_HEAD, "task_claim"},         {SQL_NEXT_DUE, "task_wait"},
-    {SQL_PROMOTE_DUE, "task_wait"},         {SQL_NEXT_INPUT, "task_input"},
-    {SQL_DUE_INPUT, "task_input"},          {SQL_QUEUE_EXPIRED, "task_queue_due"},
-    {SQL_NEXT_QUEUE_DUE, "task_queue_due"}, {SQL_TWIN_WANTED, "task_twin"},
-    {SQL_TWIN_WAITING, "task_twin"},        {SQL_TWIN_RELEASE, "task_twin"},
-    {SQL_DEAD_DESC, "task_dead"},           {SQL_DEAD_ASC, "task_dead"},
-    {SQL_QUEUE_POSITION, "task_claim"},     {SQL_KEPT_TWIN, "task_kept"},
-    {SQL_TASK_BY_KEY, "task_idempotency"},  {SQL_RETAIN_OLDEST, "task_done"},
-    {SQL_FOLLOW_TASK, "task_event_task"},   {SQL_FOLLOW_USER, "task_event_user"},
-    {SQL_OUTBOX_NEXT_HOST, "outbox_host"},  {SQL_OUTBOX_HOST_DUE, "outbox_host"},
-    {SQL_OUTBOX_TIMER, "outbox_due"},       {SQL_OUTBOX_EXPIRED, "outbox_expiry"},
+    {SQL_CLAIM_HEAD, "task_claim"},
+    {SQL_NEXT_DUE, "task_wait"},
+    {SQL_PROMOTE_DUE, "task_wait"},
+    {SQL_NEXT_INPUT, "task_input"},
+    {SQL_DUE_INPUT, "task_input"},
+    {SQL_QUEUE_EXPIRED, "task_queue_due"},
+    {SQL_NEXT_QUEUE_DUE, "task_queue_due"},
+    {SQL_TWIN_WANTED, "task_twin"},
+    {SQL_TWIN_WAITING, "task_twin"},
+    {SQL_TWIN_RELEASE, "task_twin"},
+    {SQL_DEAD_DESC, "task_dead"},
+    {SQL_DEAD_ASC, "task_dead"},
+    {SQL_QUEUE_POSITION, "task_claim"},
+    {SQL_KEPT_TWIN, "task_kept"},
+    {SQL_TASK_BY_KEY, "task_idempotency"},
+    {SQL_RETAIN_OLDEST, "task_done"},
+    {SQL_FOLLOW_TASK, "task_event_task"},
+    {SQL_FOLLOW_USER, "task_event_user"},
+    {SQL_OUTBOX_NEXT_HOST, "outbox_host"},
+    {SQL_OUTBOX_HOST_DUE, "outbox_host"},
+    {SQL_FEED_SCAN_USER, "task_event_user"},
+    {SQL_FEED_RANGE_USER, "task_event_user"},
+    {SQL_FEED_FIRST_USER, "task_event_user"},
+    {SQL_FEED_LEASE_COUNT, "feed_lease_feed"},
+    {SQL_FEED_LEASE_EXPIRY, "feed_lease_open"},
+    {SQL_FEED_LEASE_EXPIRED, "feed_lease_open"},
+    {SQL_FEED_SETTLE, "feed_lease_open"},
+    {SQL_FEED_LEASE_LIST, "feed_lease_feed"},
+    {SQL_OUTBOX_TIMER, "outbox_due"},
+    {SQL_OUTBOX_EXPIRED, "outbox_expiry"},
 };
 
-static const char *const growing[] = {"task", "t",      "r", "h",        "task_event",
-                                      "e",    "outbox", "o", "delivery", "purged"};
+static const char *const growing[] = {"task",       "t",      "r",      "h",
+                                      "task_event", "e",      "outbox", "o",
+                                      "delivery",   "purged", "p",      "feed_lease"};
 
 static char dir[] = "/tmp/reeld-plans-XXXXXX";
 static struct store_conn *conn;
