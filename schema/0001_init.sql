@@ -269,3 +269,38 @@ CREATE TABLE delivery (
     response    BLOB,
     PRIMARY KEY (outbox_id, n)
 ) STRICT, WITHOUT ROWID;
+
+-- Inbound: outside services that may post signed events.
+CREATE TABLE hook (
+    hook_id          INTEGER PRIMARY KEY AUTOINCREMENT,
+    source           TEXT NOT NULL UNIQUE,   -- its name, in the path
+    secret           TEXT NOT NULL,
+    old_secret       TEXT,                   -- verifies beside the new one for a while
+    old_secret_until INTEGER NOT NULL DEFAULT 0, -- wall clock
+    allow            TEXT NOT NULL,          -- addresses and CIDR ranges, comma separated; '' = any
+    per_minute       INTEGER NOT NULL,       -- deliveries from one address; 0 = no limit, -1 = hook.per_minute
+    enabled          INTEGER NOT NULL DEFAULT 1,
+    received         INTEGER NOT NULL DEFAULT 0, -- events, repeats not counted
+    last_event_at    INTEGER NOT NULL DEFAULT 0,
+    created_at       INTEGER NOT NULL,
+    updated_at       INTEGER NOT NULL
+) STRICT;
+
+-- Their events: what was answered 2xx is here, once, and waits for its consumer. A handled row stays to know a
+-- repeat by; its body goes.
+CREATE TABLE processed_event (
+    event_seq      INTEGER PRIMARY KEY AUTOINCREMENT,
+    hook_id        INTEGER NOT NULL,
+    event_id       TEXT NOT NULL,            -- webhook-id
+    received_at    INTEGER NOT NULL,
+    event_type     TEXT,
+    correlation_id TEXT,                     -- the thing it is about, in the sender's words
+    body_hash      BLOB NOT NULL,            -- BLAKE2b-256
+    body           BLOB NOT NULL,
+    handled_at     INTEGER NOT NULL DEFAULT 0,
+    UNIQUE (hook_id, event_id)
+) STRICT;
+CREATE INDEX processed_event_list ON processed_event(hook_id, event_seq);
+CREATE INDEX processed_event_waiting ON processed_event(hook_id, event_seq) WHERE handled_at = 0;
+CREATE INDEX processed_event_about ON processed_event(hook_id, correlation_id, event_seq) WHERE handled_at = 0;
+CREATE INDEX processed_event_age ON processed_event(received_at);

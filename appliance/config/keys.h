@@ -153,7 +153,21 @@
     X(CALLBACK_ENDPOINTS, "callback.endpoints", INT, "200", 1, 10000, "endpoints",                                \
       "registered endpoints of one user; each gets a row for every task that ends")                               \
     X(CALLBACK_ROTATION_GRACE_S, "callback.rotation_grace_s", INT, "86400", 0, 604800, "s",                       \
-      "how long an endpoint's former secret signs beside the new one")
+      "how long an endpoint's former secret signs beside the new one")                                            \
+    /* inbound */                                                                                                 \
+    X(HOOK_TOLERANCE_S, "hook.tolerance_s", INT, "300", 1, 86400, "s",                                            \
+      "how far a delivery's webhook-timestamp may lie before or after now; 5 min as in the reference libraries")  \
+    X(HOOK_PER_MINUTE, "hook.per_minute", INT, "600", 0, 1000000, "per min",                                      \
+      "deliveries to one source from one address, counted before the body is read; 0 = no limit; a source may have its own")\
+    X(HOOK_BODY_BYTES, "hook.body_bytes", INT, "65536", 256, 1048576, "bytes",                                    \
+      "largest event of an outside service; Standard Webhooks asks for less than 20 kB")                          \
+    X(HOOK_BACKLOG, "hook.backlog", INT, "20000", 1, 1000000, "events",                                           \
+      "events of one source that nobody has handled before new ones get 429, so that none is dropped")            \
+    X(HOOK_SOURCES, "hook.sources", INT, "100", 1, 10000, "sources", "outside services that may post events")     \
+    X(RETAIN_HOOK_DAYS, "retain.hook_days", INT, "30", 1, 3650, "days",                                           \
+      "how long an event's id is remembered, longer than any sender retries; unhandled events go then, too")      \
+    X(RETAIN_HOOK_EVENTS, "retain.hook_events", INT, "1000000", 1, 1000000000, "events",                       \
+      "handled events remembered at most, some 200 bytes each; the oldest go first")
 /* clang-format on */
 
 #endif

@@ -24,8 +24,8 @@ static void rate_headers(struct request *r, const struct limit_answer *answer)
     reply_header(r, "x-ratelimit-reset", "%lld", (long long)answer->reset_s);
 }
 
-static enum rl_rc refuse(struct request *r, const struct limit_answer *answer, const char *what,
-                         struct rl_err *err)
+enum rl_rc door_refuse(struct request *r, const struct limit_answer *answer, const char *what,
+                       struct rl_err *err)
 {
     rate_headers(r, answer);
     r->retry_after_s = answer->wait_s;
@@ -46,7 +46,7 @@ enum rl_rc door_address(struct request *r, struct rl_err *err)
         return rl_fail(err, RL_FORBIDDEN, "this address is not in limit.clients");
     address_client(&r->client);
     limit_take(r->http->limit, LIMIT_ADDRESS, r->client.bytes, &by, rl_mono_us(), &answer);
-    return answer.ok ? RL_OK : refuse(r, &answer, "requests from this address", err);
+    return answer.ok ? RL_OK : door_refuse(r, &answer, "requests from this address", err);
 }
 
 enum rl_rc door_may_sign_in(struct request *r, struct rl_err *err)
@@ -54,7 +54,7 @@ enum rl_rc door_may_sign_in(struct request *r, struct rl_err *err)
     struct limit_rule by = rule(r, CFG_LIMIT_ADDRESS, SECOND_US);
     struct limit_answer answer;
     limit_look(r->http->limit, LIMIT_FAILED, r->client.bytes, &by, rl_mono_us(), &answer);
-    return answer.ok ? RL_OK : refuse(r, &answer, "failed sign-ins from this address", err);
+    return answer.ok ? RL_OK : door_refuse(r, &answer, "failed sign-ins from this address", err);
 }
 
 enum rl_rc door_sign_in_failed(struct request *r, struct rl_err *err)
@@ -62,7 +62,8 @@ enum rl_rc door_sign_in_failed(struct request *r, struct rl_err *err)
     struct limit_rule by = rule(r, CFG_LIMIT_ADDRESS, SECOND_US);
     struct limit_answer answer;
     limit_take(r->http->limit, LIMIT_FAILED, r->client.bytes, &by, rl_mono_us(), &answer);
-    return answer.ok ? err->code : refuse(r, &answer, "failed sign-ins from this address", err);
+    return answer.ok ? err->code
+                     : door_refuse(r, &answer, "failed sign-ins from this address", err);
 }
 
 enum rl_rc door_key(struct request *r, bool submit, struct rl_err *err)
@@ -76,7 +77,8 @@ enum rl_rc door_key(struct request *r, bool submit, struct rl_err *err)
     limit_take(r->http->limit, submit ? LIMIT_SUBMITS : LIMIT_READS, id, &by, rl_mono_us(),
                &answer);
     if (!answer.ok)
-        return refuse(r, &answer, submit ? "submits of this key" : "requests of this key", err);
+        return door_refuse(r, &answer, submit ? "submits of this key" : "requests of this key",
+                           err);
     rate_headers(r, &answer);
     return RL_OK;
 }

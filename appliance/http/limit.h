@@ -7,7 +7,7 @@
 struct limit; /* thread-safe */
 
 /* What is counted; a subject has a bucket per kind. */
-enum limit_kind { LIMIT_ADDRESS, LIMIT_FAILED, LIMIT_SUBMITS, LIMIT_READS };
+enum limit_kind { LIMIT_ADDRESS, LIMIT_FAILED, LIMIT_SUBMITS, LIMIT_READS, LIMIT_HOOKS };
 #define LIMIT_SLOTS    2048 /* buckets of keys, and as many of addresses */
 #define LIMIT_ID_BYTES 16
 

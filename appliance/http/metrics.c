@@ -90,6 +90,11 @@ static void write_http(struct http *http, struct rl_buf *out)
                (long long)atomic_load(&http->turned_away));
     rl_buf_fmt(out, "reeld_http_refused_total{reason=\"rate\"} %lld\n",
                (long long)atomic_load(&http->limited));
+    family(out, "reeld_hook_deliveries_total", "counter",
+           "Deliveries of outside services: accepted, repeated, or why they were refused.");
+    for (int i = 0; i < HOOK_RESULTS; i++)
+        rl_buf_fmt(out, "reeld_hook_deliveries_total{result=\"%s\"} %lld\n",
+                   hook_result_names[i], (long long)atomic_load(&http->hooks[i]));
 }
 
 struct device_row {

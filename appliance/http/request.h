@@ -20,6 +20,23 @@ struct config;
 struct outbox;
 struct pool;
 
+/* What became of deliveries of outside services (hooks.c). */
+enum hook_result {
+    HOOK_ACCEPTED,
+    HOOK_REPEATED,
+    HOOK_HEADERS, /* refused: a webhook-* header is missing or wrong */
+    HOOK_TIME,    /* outside the window */
+    HOOK_ADDRESS, /* not in the source's allow-list */
+    HOOK_RATE,
+    HOOK_BODY, /* too large or slow, or no JSON object */
+    HOOK_SOURCE,
+    HOOK_SIGNATURE,
+    HOOK_BACKLOG, /* too many wait to be handled */
+    HOOK_FAILED,  /* the disk is full, the store is down */
+    HOOK_RESULTS
+};
+extern const char *const hook_result_names[HOOK_RESULTS];
+
 /* The server: everything but the atomics is set before the first request and only read afterwards.
  */
 struct http {
@@ -47,9 +64,10 @@ struct http {
     _Atomic int64_t answers[6];    /* since the start, by the first digit of the status */
     _Atomic int64_t turned_away;   /* 503 because all threads were busy */
     _Atomic int64_t limited;       /* 429 at the door */
-    pthread_mutex_t lock;          /* guards: in_flight */
-    pthread_cond_t idle;           /* in_flight became 0 */
-    int in_flight;                 /* requests between begin_request and its return */
+    _Atomic int64_t hooks[HOOK_RESULTS];
+    pthread_mutex_t lock; /* guards: in_flight */
+    pthread_cond_t idle;  /* in_flight became 0 */
+    int in_flight;        /* requests between begin_request and its return */
 };
 
 enum credential { CREDENTIAL_NONE, CREDENTIAL_KEY, CREDENTIAL_COOKIE, CREDENTIAL_SIGNATURE };
@@ -161,6 +179,10 @@ enum rl_rc door_sign_in_failed(struct request *r, struct rl_err *err) RL_NODISCA
 /* Count the request of the key that r->caller signed in with, a submit or anything else. */
 enum rl_rc door_key(struct request *r, bool submit, struct rl_err *err) RL_NODISCARD;
 
+/* The 429 of a limit that said no, with its headers: RL_RATE_LIMITED. */
+enum rl_rc door_refuse(struct request *r, const struct limit_answer *answer, const char *what,
+                       struct rl_err *err);
+
 /* ---- paging.c ---- */
 /* "QUEUED,FAILED" as a mask of states; RL_INVALID_FIELD naming status. */
 enum rl_rc statuses_parse(const char *text, unsigned *ret_mask, struct rl_err *err) RL_NODISCARD;
@@ -239,6 +261,14 @@ enum rl_rc http_feed_state(struct request *r, struct rl_err *err);
 enum rl_rc http_feed_ack(struct request *r, struct rl_err *err);
 enum rl_rc http_feed_extend(struct request *r, struct rl_err *err);
 enum rl_rc http_feed_seek(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_event(struct request *r, struct rl_err *err); /* hooks.c */
+enum rl_rc http_hook_list(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_create(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_get(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_update(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_delete(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_rotate(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_events(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_list(struct request *r, struct rl_err *err); /* operate.c */
 enum rl_rc http_queue_pause(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_resume(struct request *r, struct rl_err *err);

@@ -239,6 +239,8 @@ enum rl_rc repair_sweep(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
 
 /* retain.c: one bounded step of retention; true: there is more to do at once. */
 bool retain_round(struct tasks *tasks);
+/* One bounded step of the same for events of outside services. */
+bool retain_hooks(struct tasks *tasks);
 /* Files of results/ that no row knows, older than an hour: how many, removed unless dry_run. */
 int64_t retain_orphans(struct tasks *tasks, bool dry_run);
 /* The same a few thousand files at a time, going on where the last step ended. Scheduler thread. */

@@ -1,7 +1,7 @@
 /* Retention: finished tasks beyond the configured age, count or bytes go, oldest first, file before
  * row; never one with an undelivered callback or a follower. Their history goes later, and later
- * still while a feed has not read it. And files of results/ that no row
- * knows. Scheduler thread. */
+ * still while a feed has not read it. Events of outside services go by age and count. And files of
+ * results/ that no row knows. Scheduler thread. */
 #include "task/internal.h"
 
 #include "base/clock.h"
@@ -18,6 +18,7 @@
 #define DAY_MS       (86400 * INT64_C(1000))
 #define ORPHAN_AGE_S 3600   /* a younger file may belong to a run or to a transaction under way */
 #define REPAIR_FILES 200000 /* looked at by one repair */
+#define STEP_HOOKS   500    /* events of outside services removed by one write, of each kind */
 #define STEP_FILES   2000 /* looked at by the scheduler in one round; the next goes on from there */
 
 struct oldest {
@@ -141,17 +142,23 @@ static enum rl_rc forget_events(struct store_conn *conn, void *arg, struct rl_er
     return rc;
 }
 
+/* A wall clock that ran away from the steady one removes nobody's work. */
+static bool clocks_agree(const struct tasks *tasks, int64_t now)
+{
+    int64_t drift = now - store_steady_ms(tasks->store);
+    if (drift <= DAY_MS && drift >= -DAY_MS)
+        return true;
+    rl_log(RL_LOG_WARN, "retain_paused", "drift_ms=%lld note=\"the clocks disagree\"",
+           (long long)drift);
+    return false;
+}
+
 bool retain_round(struct tasks *tasks)
 {
     struct rl_err err;
     struct oldest o = {.tasks = tasks, .now = rl_wall_ms()};
-    /* A wall clock that ran away from the steady one removes nobody's work. */
-    int64_t drift = o.now - store_steady_ms(tasks->store);
-    if (drift > DAY_MS || drift < -DAY_MS) {
-        rl_log(RL_LOG_WARN, "retain_paused", "drift_ms=%lld note=\"the clocks disagree\"",
-               (long long)drift);
+    if (!clocks_agree(tasks, o.now))
         return false;
-    }
     enum rl_rc rc = store_read(tasks->store, find_oldest, &o, &err);
     if (rc == RL_OK && o.task_id != 0) {
         rc = store_write(tasks->store, STORE_URGENT, purge, &o, &err);
@@ -167,6 +174,57 @@ bool retain_round(struct tasks *tasks)
     if (rc != RL_OK)
         rl_log(RL_LOG_WARN, "retain_failed", "code=%s", rl_code_name(rc));
     return rc == RL_OK && o.task_id != 0;
+}
+
+struct hooks {
+    const struct config *cfg;
+    int64_t now;
+    int64_t unhandled, handled; /* removed; set anew by every run */
+};
+
+static enum rl_rc purge_aged(struct store_conn *conn, const struct hooks *hooks, bool handled,
+                             int64_t *ret_gone, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_INBOUND_PURGE_AGED);
+    store_bind_int(stmt, ":before",
+                   hooks->now - config_int(hooks->cfg, CFG_RETAIN_HOOK_DAYS) * DAY_MS);
+    store_bind_int(stmt, ":handled", handled);
+    store_bind_int(stmt, ":limit", STEP_HOOKS);
+    return store_run(stmt, ret_gone, err);
+}
+
+static enum rl_rc purge_hooks(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct hooks *hooks = arg;
+    int64_t beyond = 0;
+    enum rl_rc rc = purge_aged(conn, hooks, false, &hooks->unhandled, err);
+    if (rc == RL_OK)
+        rc = purge_aged(conn, hooks, true, &hooks->handled, err);
+    if (rc != RL_OK)
+        return rc;
+    struct store_stmt *stmt = store_stmt(conn, SQL_INBOUND_PURGE_BEYOND);
+    store_bind_int(stmt, ":keep", config_int(hooks->cfg, CFG_RETAIN_HOOK_EVENTS));
+    store_bind_int(stmt, ":limit", STEP_HOOKS);
+    rc = store_run(stmt, &beyond, err);
+    hooks->handled += beyond;
+    return rc;
+}
+
+bool retain_hooks(struct tasks *tasks)
+{
+    struct rl_err err;
+    struct hooks hooks = {.cfg = tasks->cfg, .now = rl_wall_ms()};
+    if (!clocks_agree(tasks, hooks.now))
+        return false;
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, purge_hooks, &hooks, &err);
+    if (rc != RL_OK) {
+        rl_log(RL_LOG_WARN, "retain_failed", "code=%s", rl_code_name(rc));
+        return false;
+    }
+    if (hooks.unhandled > 0)
+        rl_log(RL_LOG_WARN, "hook_events_expired", "count=%lld note=\"nobody handled them\"",
+               (long long)hooks.unhandled);
+    return hooks.unhandled + hooks.handled > 0;
 }
 
 struct known {

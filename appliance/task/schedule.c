@@ -178,6 +178,8 @@ static bool keep_round(struct tasks *tasks)
     int removed = 0;
     while (removed < RETAIN_ROWS && retain_round(tasks))
         removed++;
+    while (removed < RETAIN_ROWS && retain_hooks(tasks))
+        removed++;
     if (removed == RETAIN_ROWS)
         return true;
     if (repair_sweep(tasks, &err) != RL_OK)

@@ -52,11 +52,18 @@ static const struct {
     {SQL_FEED_LEASE_LIST, "feed_lease_feed"},
     {SQL_OUTBOX_TIMER, "outbox_due"},
     {SQL_OUTBOX_EXPIRED, "outbox_expiry"},
+    {SQL_INBOUND_NEXT, "processed_event_waiting"},
+    {SQL_INBOUND_NEXT_ABOUT, "processed_event_about"},
+    {SQL_INBOUND_WAITING, "processed_event_waiting"},
+    {SQL_INBOUND_LIST_DESC, "processed_event_list"},
+    {SQL_INBOUND_LIST_ASC, "processed_event_list"},
+    {SQL_INBOUND_PURGE_AGED, "processed_event_age"},
 };
 
-static const char *const growing[] = {"task",       "t",      "r",      "h",
-                                      "task_event", "e",      "outbox", "o",
-                                      "delivery",   "purged", "p",      "feed_lease"};
+static const char *const growing[] = {
+    "task",      "t", "r",        "h",      "task_event",      "e",
+    "outbox",    "o", "delivery", "purged", "processed_event", "p",
+    "feed_lease"};
 
 static char dir[] = "/tmp/reeld-plans-XXXXXX";
 static struct store_conn *conn;
