@@ -15,8 +15,8 @@
 
 static void watch_request(struct request *r, struct watch_entry *entry, int64_t for_ms)
 {
-    watch_add(r->http->watch, entry, r->info->remote_addr, r->info->remote_port,
-              r->info->server_port, for_ms);
+    struct wire_ends ends = request_ends(r);
+    watch_add(r->http->watch, entry, &ends, for_ms);
 }
 
 bool body_pending(const struct request *r)

@@ -62,6 +62,11 @@ void request_free(struct request *r)
     rl_buf_free(&r->headers);
 }
 
+struct wire_ends request_ends(const struct request *r)
+{
+    return wire_ends(r->info->remote_addr, r->info->remote_port, r->info->server_port);
+}
+
 const char *request_header(const struct request *r, const char *name)
 {
     return head_get(r->fields, r->field_count, name, NULL);

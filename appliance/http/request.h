@@ -96,6 +96,8 @@ struct request {
     bool body_done;     /* nothing of the body is left on the connection */
     bool body_cut;      /* the watch closed the reading side */
 
+    struct watch_peer peer; /* between stream_enter and stream_leave */
+
     int64_t retry_after_s; /* for a 429; 0 = the usual */
     struct rl_buf headers; /* extra lines of the answer's head */
     bool close;            /* the connection ends after this answer */
@@ -112,6 +114,7 @@ void request_init(struct request *r, struct http *http, struct mg_connection *co
 /* Head, path and host checks, then the query. */
 enum rl_rc request_check(struct request *r, struct rl_err *err) RL_NODISCARD;
 void request_free(struct request *r);
+struct wire_ends request_ends(const struct request *r);
 const char *request_header(const struct request *r, const char *name); /* NULL: absent */
 /* The {…} segment as an id; RL_NOT_FOUND naming `what`. */
 enum rl_rc request_id_param(const struct request *r, const char *what, int64_t *ret_id,
@@ -204,6 +207,8 @@ enum rl_rc reply_task(struct request *r, int status, const struct task *task, st
  * are taken. */
 enum rl_rc stream_enter(struct request *r, struct rl_err *err) RL_NODISCARD;
 void stream_leave(struct request *r);
+/* Between the two: has the client left, or is the server stopping? Either rings the hub. */
+bool stream_over(const struct request *r);
 bool stream_wanted(const struct request *r); /* Accept: text/event-stream */
 /* The events of one task as a stream; answers until the task is finished or the client is gone. */
 enum rl_rc stream_task(struct request *r, int64_t task_id, struct rl_err *err);

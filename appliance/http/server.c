@@ -174,6 +174,13 @@ static void connection_close(const struct mg_connection *conn)
     atomic_fetch_sub(&http->connections, 1);
 }
 
+/* The watch's thread: streams look whether it is their client that has left. */
+static void on_left(void *user)
+{
+    struct http *http = user;
+    hub_ring(tasks_hub(http->tasks));
+}
+
 /* ---- start and stop ---- */
 
 static enum rl_rc parse_listen(struct http *http, const char *listen, struct rl_err *err)
@@ -306,7 +313,7 @@ enum rl_rc http_start(struct tasks *tasks, struct pool *pool, struct outbox *out
         rc = address_list_parse(config_text(http->cfg, CFG_LIMIT_CLIENTS), "limit.clients",
                                 &http->clients, err);
     if (rc == RL_OK)
-        rc = watch_start(&http->watch, err);
+        rc = watch_start(on_left, http, &http->watch, err);
     if (rc == RL_OK)
         rc = start_civetweb(http, err);
     if (rc != RL_OK) {
@@ -350,7 +357,7 @@ void http_stop(struct http *http, int64_t wait_ms)
     if (left > 0)
         rl_log(RL_LOG_WARN, "http_stop", "requests_cut=%d waited_ms=%lld", left,
                (long long)wait_ms);
-    watch_hang_up(http->port);
+    wire_hang_up(http->port); /* the library's threads would look every two seconds only */
     mg_stop(http->mg);
     (void)mg_exit_library();
     http_free(http);

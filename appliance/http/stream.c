@@ -24,8 +24,11 @@ enum rl_rc stream_enter(struct request *r, struct rl_err *err)
 {
     struct http *http = r->http;
     int most = (int)config_int(http->cfg, CFG_HTTP_STREAM_THREADS);
-    if (atomic_fetch_add(&http->streams, 1) < most)
+    if (atomic_fetch_add(&http->streams, 1) < most) {
+        struct wire_ends ends = request_ends(r);
+        watch_peer_add(http->watch, &r->peer, &ends);
         return RL_OK;
+    }
     atomic_fetch_sub(&http->streams, 1);
     r->retry_after_s = 5;
     return rl_fail(err, RL_UNAVAILABLE, "all %d streams are in use (http.stream_threads)", most);
@@ -33,7 +36,14 @@ enum rl_rc stream_enter(struct request *r, struct rl_err *err)
 
 void stream_leave(struct request *r)
 {
+    watch_peer_remove(r->http->watch, &r->peer);
     atomic_fetch_sub(&r->http->streams, 1);
+}
+
+/* Also before stream_enter: nobody has left then. */
+bool stream_over(const struct request *r)
+{
+    return atomic_load(&r->http->draining) || atomic_load(&r->peer.left);
 }
 
 /* ---- Server-Sent Events ---- */
@@ -122,7 +132,7 @@ static bool send_events(struct sse *s, struct rl_err *err)
             return false;
         if (!more)
             return true;
-    } while (!atomic_load(&s->r->http->draining));
+    } while (!stream_over(s->r));
     return true;
 }
 
@@ -168,7 +178,7 @@ static enum rl_rc sse_loop(struct sse *s, struct rl_err *err)
 {
     struct http *http = s->r->http;
     struct hub *hub = tasks_hub(http->tasks);
-    while (!atomic_load(&http->draining)) {
+    while (!stream_over(s->r)) {
         uint64_t tick = hub_tick(hub), keys = key_generation(http->tasks);
         if (keys != s->keys && key_check(http->tasks, s->r->caller.key_id, err) == RL_UNAUTHORIZED)
             return RL_OK; /* revoked meanwhile */
@@ -339,8 +349,7 @@ enum rl_rc stream_wait_task(struct request *r, int64_t task_id, int64_t after, b
         uint64_t tick = hub_tick(hub);
         rc = task_get(http->tasks, &r->caller, task_id, &task, err);
         int64_t left = until - rl_mono_ms();
-        if (rc != RL_OK || arrived(task, after, until_end) || left <= 0 ||
-            atomic_load(&http->draining)) {
+        if (rc != RL_OK || arrived(task, after, until_end) || left <= 0 || stream_over(r)) {
             if (rc == RL_OK)
                 *ret_task = STEAL(task);
             break;

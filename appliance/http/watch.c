@@ -1,157 +1,75 @@
-/* Owns one thread and the list of reads under way. The library hides the socket of a connection,
- * but its two ends are public and unique: the thread finds it among the open files, only when a
- * deadline has passed. Invariant: an entry is in the list only while its worker is inside a read,
- * so the socket found is still that worker's.
+/* Owns one thread and the lists of what it watches. Invariants: an entry is in its list only while
+ * its worker is inside a read, a peer only while its worker holds the connection, so the socket
+ * found is still that worker's.
  *
  * In a crowd the thread also looks at the connections that no worker has taken yet: the library
  * gives each of them the whole request time-out, one after the other, and so a few hundred that say
  * nothing would keep everybody waiting for minutes. Theirs counts from the connection. */
 #include "http/watch.h"
 
-#include <arpa/inet.h>
-#include <dirent.h>
-#include <linux/tcp.h>
 #include <pthread.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #include "base/clock.h"
-#include "base/log.h"
 
+#define IDLE_MS    60000
+#define PEERS_LOOK 1000  /* ms between looks at who has left */
+#define CROWD_LOOK 200   /* ms between looks at a crowd */
 #define CROWD_MS   10000 /* a crowd counts as one for so long after it was last seen */
-#define CROWD_LOOK 200   /* ms between looks at it */
-#define HEAD_BYTES 16384 /* the longest head that is taken (max_request_size) */
 
 struct watch {
     pthread_t thread;
-    pthread_mutex_t lock; /* guards: all below, and every entry in the list */
+    pthread_mutex_t lock; /* guards all below but on_left and user */
     pthread_cond_t changed;
     struct watch_entry *first;
+    struct watch_peer *peers;
     bool stop;
-    int64_t looks_at_ms;    /* when the thread looks again by itself */
-    int64_t crowd_until_ms; /* rl_mono_ms */
+    int64_t looks_at_ms; /* when the thread looks again by itself */
+    int64_t peers_at_ms; /* the next look at peers */
+    int64_t crowd_until_ms, crowd_quiet_ms;
     int crowd_port;
-    int64_t crowd_quiet_ms;
+    void (*on_left)(void *user);
+    void *user;
 };
-
-/* Calls each for every open file until it says stop (true). */
-static void each_file(bool (*each)(int fd, const void *user), const void *user)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    if (!dir) {
-        rl_log(RL_LOG_WARN, "http_watch_failed", "reason=\"cannot list open files\"");
-        return;
-    }
-    const struct dirent *item;
-    while ((item = readdir(dir)) != NULL) {
-        char *end;
-        long fd = strtol(item->d_name, &end, 10);
-        if (!*end && end != item->d_name && fd <= INT32_MAX && each((int)fd, user))
-            break;
-    }
-    (void)closedir(dir); /* nothing was written */
-}
-
-/* ---- deadlines ---- */
-
-static bool is_connection(int fd, const struct watch_entry *entry)
-{
-    struct sockaddr_in peer = {0}, local = {0};
-    socklen_t peer_len = sizeof(peer), local_len = sizeof(local);
-    return getpeername(fd, (struct sockaddr *)&peer, &peer_len) == 0 &&
-           peer.sin_family == AF_INET && peer.sin_port == entry->peer.sin_port &&
-           peer.sin_addr.s_addr == entry->peer.sin_addr.s_addr &&
-           getsockname(fd, (struct sockaddr *)&local, &local_len) == 0 &&
-           ntohs(local.sin_port) == entry->local_port;
-}
-
-/* Close the reading side, so that the worker's read ends while its answer can still go out. */
-static bool cut_entry(int fd, const void *user)
-{
-    if (!is_connection(fd, user))
-        return false;
-    (void)shutdown(fd, SHUT_RD); /* the peer may have gone meanwhile */
-    return true;
-}
-
-/* ---- the crowd ---- */
-
-struct crowd {
-    int port;
-    int64_t quiet_ms;
-    char *head; /* HEAD_BYTES */
-};
-
-/* Is this a connection to our port that has been quiet for too long without a whole head? What a
- * worker has already read is not seen here: the library itself puts an end to that. */
-static bool is_loitering(int fd, const struct crowd *crowd)
-{
-    struct sockaddr_in local = {0};
-    socklen_t local_len = sizeof(local);
-    struct tcp_info info = {0};
-    socklen_t info_len = sizeof(info);
-    if (getsockname(fd, (struct sockaddr *)&local, &local_len) != 0 ||
-        local.sin_family != AF_INET || ntohs(local.sin_port) != crowd->port ||
-        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &info_len) != 0 ||
-        info.tcpi_last_data_recv < crowd->quiet_ms)
-        return false;
-    ssize_t n = recv(fd, crowd->head, HEAD_BYTES, MSG_PEEK | MSG_DONTWAIT);
-    if (n < 0)
-        return info.tcpi_bytes_received == 0;
-    return n > 0 && !memmem(crowd->head, (size_t)n, "\r\n\r\n", 4);
-}
-
-static bool cut_loiterer(int fd, const void *user)
-{
-    if (is_loitering(fd, user))
-        (void)shutdown(fd, SHUT_RD); /* the peer may have gone meanwhile */
-    return false;
-}
-
-static void clear_crowd(int port, int64_t quiet_ms)
-{
-    struct crowd crowd = {.port = port, .quiet_ms = quiet_ms, .head = malloc(HEAD_BYTES)};
-    if (crowd.head)
-        each_file(cut_loiterer, &crowd);
-    free(crowd.head);
-}
-
-/* ---- the end ---- */
-
-static bool hang_up(int fd, const void *user)
-{
-    const int *port = user;
-    struct sockaddr_in local = {0};
-    socklen_t len = sizeof(local);
-    if (getsockname(fd, (struct sockaddr *)&local, &len) == 0 && local.sin_family == AF_INET &&
-        ntohs(local.sin_port) == *port)
-        (void)shutdown(fd, SHUT_RDWR); /* the peer may have gone meanwhile */
-    return false;
-}
-
-void watch_hang_up(int port)
-{
-    each_file(hang_up, &port);
-}
 
 /* ---- the thread ---- */
 
-/* Cut what is due; returns ms until the next deadline, a minute when there is none. */
-static int64_t sweep_locked(struct watch *watch)
+static int64_t min_ms(int64_t a, int64_t b)
 {
-    int64_t now = rl_mono_ms(), wait = now < watch->crowd_until_ms ? CROWD_LOOK : 60000;
+    return a < b ? a : b;
+}
+
+/* Close the reading side of what is due, so that the worker's read ends while its answer can still
+ * go out. Returns when to look again. */
+static int64_t sweep_reads_locked(struct watch *watch, int64_t now)
+{
+    int64_t next = now + IDLE_MS;
     for (struct watch_entry *e = watch->first; e; e = e->next) {
-        if (e->fired)
-            continue;
-        if (e->deadline_ms <= now) {
+        if (!e->fired && e->deadline_ms <= now) {
             e->fired = true;
-            each_file(cut_entry, e);
-        } else if (e->deadline_ms - now < wait) {
-            wait = e->deadline_ms - now;
+            int fd = wire_find(&e->ends);
+            if (fd >= 0)
+                (void)shutdown(fd, SHUT_RD); /* the peer may have gone meanwhile */
+        } else if (!e->fired) {
+            next = min_ms(next, e->deadline_ms);
         }
     }
-    watch->looks_at_ms = now + wait;
-    return wait;
+    return next;
+}
+
+static int64_t sweep_peers_locked(struct watch *watch, int64_t now, bool *ret_left)
+{
+    if (!watch->peers)
+        return now + IDLE_MS;
+    if (now < watch->peers_at_ms)
+        return watch->peers_at_ms;
+    for (struct watch_peer *p = watch->peers; p; p = p->next)
+        if (p->fd >= 0 && !atomic_load(&p->left) && wire_left(p->fd)) {
+            atomic_store(&p->left, true);
+            *ret_left = true;
+        }
+    watch->peers_at_ms = now + PEERS_LOOK;
+    return watch->peers_at_ms;
 }
 
 static void *watch_main(void *arg)
@@ -159,26 +77,48 @@ static void *watch_main(void *arg)
     struct watch *watch = arg;
     (void)pthread_mutex_lock(&watch->lock);
     while (!watch->stop) {
-        struct timespec until = rl_deadline(CLOCK_MONOTONIC, sweep_locked(watch));
-        if (rl_mono_ms() < watch->crowd_until_ms) {
-            int port = watch->crowd_port;
-            int64_t quiet_ms = watch->crowd_quiet_ms;
-            (void)pthread_mutex_unlock(&watch->lock); /* many files: nobody waits for that */
-            clear_crowd(port, quiet_ms);
+        bool left = false;
+        int64_t now = rl_mono_ms();
+        bool crowd = now < watch->crowd_until_ms;
+        int port = watch->crowd_port;
+        int64_t quiet_ms = watch->crowd_quiet_ms;
+        int64_t next =
+            min_ms(sweep_reads_locked(watch, now), sweep_peers_locked(watch, now, &left));
+        watch->looks_at_ms = crowd ? min_ms(next, now + CROWD_LOOK) : next;
+        if (left || crowd) { /* nobody waits for that */
+            (void)pthread_mutex_unlock(&watch->lock);
+            if (left)
+                watch->on_left(watch->user);
+            if (crowd)
+                wire_clear(port, quiet_ms);
             (void)pthread_mutex_lock(&watch->lock);
         }
-        if (!watch->stop)
+        int64_t wait_ms = watch->looks_at_ms - rl_mono_ms();
+        struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);
+        if (!watch->stop && wait_ms > 0)
             (void)pthread_cond_clockwait(&watch->changed, &watch->lock, CLOCK_MONOTONIC, &until);
     }
     (void)pthread_mutex_unlock(&watch->lock);
     return NULL;
 }
 
-enum rl_rc watch_start(struct watch **ret_watch, struct rl_err *err)
+/* The thread shall look at this time, or before. */
+static void look_by_locked(struct watch *watch, int64_t at_ms)
+{
+    if (at_ms >= watch->looks_at_ms)
+        return;
+    watch->looks_at_ms = at_ms;
+    (void)pthread_cond_signal(&watch->changed);
+}
+
+enum rl_rc watch_start(void (*on_left)(void *user), void *user, struct watch **ret_watch,
+                       struct rl_err *err)
 {
     struct watch *watch = calloc(1, sizeof(*watch));
     if (!watch)
         return rl_fail(err, RL_NO_MEMORY, "no memory for the watch");
+    watch->on_left = on_left;
+    watch->user = user;
     (void)pthread_mutex_init(&watch->lock, NULL); /* cannot fail with default attributes */
     (void)pthread_cond_init(&watch->changed, NULL);
     int failed = pthread_create(&watch->thread, NULL, watch_main, watch);
@@ -206,20 +146,18 @@ void watch_stop(struct watch *watch)
     free(watch);
 }
 
-void watch_add(struct watch *watch, struct watch_entry *entry, const char *peer_ip, int peer_port,
-               int local_port, int64_t for_ms)
+/* ---- the lists ---- */
+
+void watch_add(struct watch *watch, struct watch_entry *entry, const struct wire_ends *ends,
+               int64_t for_ms)
 {
-    *entry = (struct watch_entry){.deadline_ms = rl_mono_ms() + for_ms, .local_port = local_port};
-    entry->peer.sin_family = AF_INET;
-    entry->peer.sin_port = htons((uint16_t)peer_port);
-    (void)inet_pton(AF_INET, peer_ip, &entry->peer.sin_addr); /* from getpeername: always valid */
+    *entry = (struct watch_entry){.deadline_ms = rl_mono_ms() + for_ms, .ends = *ends};
     (void)pthread_mutex_lock(&watch->lock);
     entry->next = watch->first;
     if (watch->first)
         watch->first->prev = entry;
     watch->first = entry;
-    if (entry->deadline_ms < watch->looks_at_ms)
-        (void)pthread_cond_signal(&watch->changed);
+    look_by_locked(watch, entry->deadline_ms);
     (void)pthread_mutex_unlock(&watch->lock);
 }
 
@@ -237,6 +175,30 @@ bool watch_remove(struct watch *watch, struct watch_entry *entry)
     return fired;
 }
 
+void watch_peer_add(struct watch *watch, struct watch_peer *peer, const struct wire_ends *ends)
+{
+    *peer = (struct watch_peer){.fd = wire_find(ends)};
+    (void)pthread_mutex_lock(&watch->lock);
+    peer->next = watch->peers;
+    if (watch->peers)
+        watch->peers->prev = peer;
+    watch->peers = peer;
+    look_by_locked(watch, rl_mono_ms() + PEERS_LOOK);
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
+void watch_peer_remove(struct watch *watch, struct watch_peer *peer)
+{
+    (void)pthread_mutex_lock(&watch->lock);
+    if (peer->prev)
+        peer->prev->next = peer->next;
+    else
+        watch->peers = peer->next;
+    if (peer->next)
+        peer->next->prev = peer->prev;
+    (void)pthread_mutex_unlock(&watch->lock);
+}
+
 void watch_crowd(struct watch *watch, int port, int64_t quiet_ms)
 {
     int64_t now = rl_mono_ms();
@@ -246,6 +208,6 @@ void watch_crowd(struct watch *watch, int port, int64_t quiet_ms)
     watch->crowd_port = port;
     watch->crowd_quiet_ms = quiet_ms;
     if (is_new)
-        (void)pthread_cond_signal(&watch->changed);
+        look_by_locked(watch, now);
     (void)pthread_mutex_unlock(&watch->lock);
 }

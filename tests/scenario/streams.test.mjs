@@ -1,6 +1,7 @@
 // Live streams as clients nobody here wrote see them: npm eventsource and ws, and plain HTTP long polls.
 import assert from 'node:assert/strict';
 import http from 'node:http';
+import net from 'node:net';
 import test from 'node:test';
 
 import { EventSource } from 'eventsource';
@@ -137,6 +138,24 @@ test('a full budget: 503 with Retry-After at once, and ordinary requests go on',
     open[0].source.close();
     await eventually('its place is free again', async () =>
         (await rawStream(server, '/api/v1/events', {}, (so) => so.includes('snapshot'))).status === 200);
+});
+
+test('who leaves gives the place back at once: streams and long polls', async (t) => {
+    const server = await serve(t, { set: { 'http.stream_threads': 1, 'http.heartbeat_ms': 60000 } });
+    const task = await server.submit(small('far away', { run_at: '2099-01-01T00:00:00Z' }));
+    const poll = async () => (await server.get(`/api/v1/tasks/${task.task_id}?wait=1&after_version=${task.version}`)).status;
+    for (const target of ['/api/v1/events', `/api/v1/tasks/${task.task_id}/events`,
+        `/api/v1/tasks/${task.task_id}?wait=50&after_version=${task.version}`]) {
+        const socket = net.connect(server.port, '127.0.0.1');
+        t.after(() => socket.destroy());
+        socket.write(`GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\n`
+            + `Authorization: Bearer ${server.key}\r\nAccept: text/event-stream\r\n\r\n`);
+        await eventually('the place is taken', async () => (await poll()) === 503, 5000);
+        socket.destroy();
+        const began = Date.now();
+        await eventually(`a place is free after ${target}`, async () => (await poll()) === 200, 10000);
+        assert.ok(Date.now() - began < ms(4000), `${target}: after ${Date.now() - began} ms`);
+    }
 });
 
 test('long poll: answers on the change, on the end, and when time is over', async (t) => {
