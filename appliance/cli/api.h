@@ -5,6 +5,7 @@
 #define API_SIGN_IN      "/sign-in?token=" /* + a token of purpose "link" */
 #define API_TASKS        "/api/v1/tasks"
 #define API_DEAD_LETTERS "/api/v1/dead-letters"
+#define API_FEEDS        "/api/v1/feeds"
 #define API_QUEUES       "/api/v1/queues"
 #define API_WORKERS      "/api/v1/workers"
 #define API_STATS        "/api/v1/stats"

@@ -11,13 +11,17 @@
 #include <string.h>
 
 const struct cli_command *const cli_commands[] = {
-    &cli_serve,      &cli_submit,      &cli_get,          &cli_list,
-    &cli_cancel,     &cli_watch,       &cli_events,       &cli_video,
-    &cli_link_video, &cli_dead_list,   &cli_dead_replay,  &cli_dead_discard,
-    &cli_queue_list, &cli_queue_pause, &cli_queue_resume, &cli_queue_drain,
-    &cli_workers,    &cli_stats,       &cli_repair,       &cli_key_add,
-    &cli_key_list,   &cli_key_revoke,  &cli_link,         &cli_secret,
-    &cli_engines,    &cli_backup,      &cli_doctor,       NULL,
+    &cli_serve,       &cli_submit,       &cli_get,
+    &cli_list,        &cli_cancel,       &cli_watch,
+    &cli_events,      &cli_video,        &cli_link_video,
+    &cli_dead_list,   &cli_dead_replay,  &cli_dead_discard,
+    &cli_feed_list,   &cli_feed_read,    &cli_feed_ack,
+    &cli_feed_seek,   &cli_feed_rm,      &cli_queue_list,
+    &cli_queue_pause, &cli_queue_resume, &cli_queue_drain,
+    &cli_workers,     &cli_stats,        &cli_repair,
+    &cli_key_add,     &cli_key_list,     &cli_key_revoke,
+    &cli_link,        &cli_secret,       &cli_engines,
+    &cli_backup,      &cli_doctor,       NULL,
 };
 
 const struct cli_option cli_server_options[] = {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs what README.md tells a reader to run: the tour with curl, and both callback receivers.
+# Runs what README.md tells a reader to run: the tour with curl, both callback receivers, the loop of feeds.
 # usage: tour.sh REELD_BINARY
 set -euo pipefail
 reeld=$(realpath "$1")
@@ -96,3 +96,20 @@ receiver() {
 }
 receiver receiver.mjs node
 receiver receiver.py python3
+
+# The consumer loop of feeds, ended from outside as its reader would; it has to acknowledge.
+blocks feed >feed.sh
+[ -s feed.sh ] || fail 'the loop of feeds was not found in README.md'
+URL=http://127.0.0.1:$port AUTH="Authorization: Bearer $(cat "$work/state/owner.key")" \
+    bash -euo pipefail feed.sh >feed.out 2>&1 &
+pids+=($!)
+end=$((SECONDS + 20))
+until grep -q '^[0-9]* [0-9]* SUCCEEDED$' feed.out &&
+    "$reeld" feed list --state-dir "$work/state" | grep -q '"name":"billing".*"lag":0'; do
+    [ $SECONDS -lt $end ] || {
+        cat feed.out
+        fail 'the loop of feeds handled nothing'
+    }
+    sleep 0.1
+done
+echo 'ok   the loop of feeds'
