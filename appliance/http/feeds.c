@@ -165,11 +165,13 @@ static enum rl_rc read_or_wait(struct request *r, struct feed_ask *ask, int64_t 
     enum rl_rc rc = RL_OK;
     for (;;) {
         uint64_t tick = hub_tick(hub);
+        if (entered && stream_over(r))
+            break; /* nothing is leased to a client that has left */
         rc = still_valid(r, &keys, err);
         if (rc == RL_OK)
             rc = feed_next(http->tasks, &r->caller, ask, out, &given, &pause, err);
         int64_t left = until - rl_mono_ms();
-        if (rc != RL_OK || given || left <= 0 || atomic_load(&http->draining))
+        if (rc != RL_OK || given || left <= 0 || stream_over(r))
             break;
         if (!entered) {
             rc = stream_enter(r, err);

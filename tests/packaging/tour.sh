@@ -103,6 +103,7 @@ blocks feed >feed.sh
 URL=http://127.0.0.1:$port AUTH="Authorization: Bearer $(cat "$work/state/owner.key")" \
     bash -euo pipefail feed.sh >feed.out 2>&1 &
 pids+=($!)
+: >>feed.out
 end=$((SECONDS + 20))
 until grep -q '^[0-9]* [0-9]* SUCCEEDED$' feed.out &&
     "$reeld" feed list --state-dir "$work/state" | grep -q '"name":"billing".*"lag":0'; do
