@@ -94,17 +94,25 @@ FROM queue q CROSS JOIN task t ON t.task_id =
 WHERE q.state <> 'PAUSED'
 ORDER BY t.rank, t.task_id LIMIT 1
 
+-- The head could not be claimed: the next ones have their turn, it has its own again at :until.
+-- write: claim_defer
+UPDATE task SET not_before = :until WHERE task_id = :task_id AND status = 'QUEUED'
+
 -- read: running_count
 SELECT count(*), coalesce(sum(crash_count > 0), 0) FROM task WHERE status = 'PROCESSING'
 
 -- read: orphans
-SELECT task_id FROM task WHERE status = 'PROCESSING' AND epoch <> :epoch ORDER BY task_id LIMIT 1
+SELECT task_id FROM task INDEXED BY task_run WHERE status = 'PROCESSING' AND epoch <> :epoch AND task_id > :after ORDER BY task_id LIMIT 1
 
 -- read: waiting_count
 SELECT (SELECT count(*) FROM task WHERE status = 'CREATED') + (SELECT count(*) FROM task WHERE status = 'QUEUED')
 
 -- read: due_input
 SELECT task_id FROM task INDEXED BY task_input WHERE status = 'CREATED' AND input_at <= :now ORDER BY input_at LIMIT 1
+
+-- The row could not be enqueued: the next ones have their turn, it has its own again at :until.
+-- write: input_defer
+UPDATE task SET input_at = :until WHERE task_id = :task_id AND status = 'CREATED'
 
 -- read: next_input
 SELECT min(input_at) FROM task INDEXED BY task_input WHERE status = 'CREATED'
@@ -124,7 +132,7 @@ FROM queue q CROSS JOIN task t INDEXED BY task_queue_due ON t.queue_name = q.que
 WHERE q.state <> 'PAUSED' LIMIT 1
 
 -- write: queue_defer
-UPDATE task SET queue_due_at = :queue_due_at WHERE task_id = :task_id AND status = 'QUEUED'
+UPDATE task SET queue_due_at = :until WHERE task_id = :task_id AND status = 'QUEUED'
 
 -- read: next_queue_due
 SELECT min(due) FROM (SELECT (SELECT min(t.queue_due_at) FROM task t INDEXED BY task_queue_due WHERE t.queue_name = q.queue_name
@@ -287,10 +295,11 @@ SELECT status, count(*) FROM task GROUP BY status
 
 -- ---- retention ----
 
--- The oldest finished tasks whose callback is settled (or was never due).
+-- The oldest finished task after this one whose callback is settled (or was never due).
 -- read: retain_oldest
 SELECT t.task_id, t.user_id, t.finished_at, t.video_file, t.video_bytes FROM task t
-WHERE t.finished_at > 0 AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task_id = t.task_id AND o.status = 'PENDING')
+WHERE t.finished_at > 0 AND (t.finished_at, t.task_id) > (:after_at, :after_id)
+    AND NOT EXISTS (SELECT 1 FROM outbox o WHERE o.task_id = t.task_id AND o.status = 'PENDING')
     AND NOT EXISTS (SELECT 1 FROM task w WHERE w.waits_for = t.task_id AND w.waits_for > 0)
 ORDER BY t.finished_at, t.task_id LIMIT 1
 

@@ -61,6 +61,12 @@ const char *rl_code_name(enum rl_rc code)
     return names[code];
 }
 
+bool rl_transient(enum rl_rc code)
+{
+    return code == RL_DISK_FULL || code == RL_NO_MEMORY || code == RL_STORE_ERROR ||
+           code == RL_IO_ERROR || code == RL_UNAVAILABLE;
+}
+
 void rl_close_ptr(int *fd)
 {
     if (*fd >= 0)

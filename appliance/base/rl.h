@@ -96,6 +96,10 @@ enum rl_rc rl_fail_field(struct rl_err *err, enum rl_rc code, const char *field,
 /* Stable name of a code, "QUEUE_TIMEOUT" for RL_QUEUE_TIMEOUT. Static storage. */
 const char *rl_code_name(enum rl_rc code);
 
+/* The machine is short of something (memory, disk, an answer of the database) and the same may well
+ * succeed later; any other code is about the very thing that was tried. */
+bool rl_transient(enum rl_rc code);
+
 /* Ownership. AUTO_FREE frees at scope end; `return STEAL(p)` hands over. */
 static inline void rl_free_ptr(void *p)
 {

@@ -188,6 +188,11 @@ static void put_stuck(const struct rl_json *answer, bool dry_run)
         cli_put_cell(cli_member(t, "status"), 10);
         cli_put_cell(cli_member(t, "action"), 8);
         cli_put(stdout, cli_member(t, "reason"));
+        const char *error = cli_member(t, "error");
+        if (error && *error) {
+            fputs(", but: ", stdout);
+            cli_put(stdout, error);
+        }
         putchar('\n');
     }
     if (files > 0)

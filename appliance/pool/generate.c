@@ -248,9 +248,7 @@ static enum rl_rc finish(struct tasks *tasks, struct run *run, const struct run_
     for (;;) {
         run_beat(run, ENGINE_MUX, 0, 1); /* it waits for the store, it does not hang */
         enum rl_rc rc = result ? run_succeed(run, result, err) : run_fail(run, why, err);
-        bool transient = rc == RL_DISK_FULL || rc == RL_NO_MEMORY || rc == RL_STORE_ERROR ||
-                         rc == RL_IO_ERROR || rc == RL_UNAVAILABLE;
-        if (!transient || run_should_stop(run) == RUN_DRAIN)
+        if (!rl_transient(rc) || run_should_stop(run) == RUN_DRAIN)
             return rc;
         char text[300];
         rl_log(RL_LOG_ERROR, "finish_failed", "task_id=%lld status=PROCESSING code=%s reason=%s",

@@ -21,6 +21,8 @@ enum rl_rc store_fail(struct store_conn *conn, int sqlite_rc, const char *what, 
         code = RL_NO_MEMORY;
     else if (primary == SQLITE_INTERRUPT)
         code = RL_UNAVAILABLE;
+    else if (primary == SQLITE_CONSTRAINT) /* a rule of the schema caught a fault of ours */
+        code = RL_INTERNAL;
     if (conn && conn->writer && conn->db && sqlite3_get_autocommit(conn->db) &&
         (code == RL_DISK_FULL || code == RL_NO_MEMORY || primary == SQLITE_IOERR ||
          primary == SQLITE_CORRUPT || primary == SQLITE_BUSY || primary == SQLITE_INTERRUPT))
@@ -201,6 +203,11 @@ void store_bind_blob(struct store_stmt *stmt, const char *name, const void *byte
 enum rl_rc store_step(struct store_stmt *stmt, bool *ret_row, struct rl_err *err)
 {
     const char *name = store_statements[stmt - stmt->conn->stmts].name;
+    if (stmt->conn->lost_rc) { /* a statement would commit by itself now */
+        int rc = stmt->conn->lost_rc;
+        store_reset(stmt);
+        return store_fail(stmt->conn, rc, name, err);
+    }
     if (stmt->bind_rc != SQLITE_OK) {
         int rc = stmt->bind_rc;
         store_reset(stmt);

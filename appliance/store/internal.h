@@ -40,7 +40,6 @@ struct store_op {
     enum store_class class;
     enum rl_rc rc;
     struct rl_err *err;
-    size_t hooks_end; /* hooks[..hooks_end) belong to this op and earlier ones */
     bool done;
     pthread_cond_t cond;
     struct store_op *next;

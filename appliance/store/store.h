@@ -54,6 +54,12 @@ enum rl_rc store_write(struct store *store, enum store_class class, store_fn fn,
  */
 enum rl_rc store_read(struct store *store, store_fn fn, void *arg, struct rl_err *err) RL_NODISCARD;
 
+/* Inside a write: run fn so that its failure undoes what it did and no more, and the caller may go
+ * on with its next row. Returns fn's code. When the transaction itself is lost (a full disk, say)
+ * every further statement of this write fails, so the caller's next one tells it. */
+enum rl_rc store_try(struct store_conn *conn, store_fn fn, void *arg, struct rl_err *err)
+    RL_NODISCARD;
+
 /* Inside a write: call hook(ctx, arg) on the writer thread right after COMMIT, in order. Takes arg
  * (free()d after the hook, or without calling it when the work is rolled back). */
 enum rl_rc store_on_commit(struct store_conn *conn, void (*hook)(void *ctx, void *arg), void *ctx,

@@ -65,36 +65,43 @@ static void die(struct store *store, int sqlite_rc, const char *what)
     store->fatal(store->fatal_user, &err);
 }
 
+enum rl_rc store_try(struct store_conn *conn, store_fn fn, void *arg, struct rl_err *err)
+{
+    size_t hooks = conn->hook_count;
+    if (conn->lost_rc)
+        return store_fail(conn, conn->lost_rc, "savepoint", err);
+    enum rl_rc rc = store_exec(conn, "SAVEPOINT op", err);
+    if (rc != RL_OK) {
+        if (!conn->lost_rc)
+            conn->lost_rc = SQLITE_ERROR;
+        return rc;
+    }
+    rc = fn(conn, arg, err);
+    if (rc != RL_OK) {
+        store_drop_hooks(conn, hooks);
+        if (!conn->lost_rc &&
+            sqlite3_exec(conn->db, "ROLLBACK TO op", NULL, NULL, NULL) != SQLITE_OK)
+            conn->lost_rc = sqlite3_extended_errcode(conn->db);
+    }
+    if (!conn->lost_rc && sqlite3_exec(conn->db, "RELEASE op", NULL, NULL, NULL) != SQLITE_OK)
+        conn->lost_rc = sqlite3_extended_errcode(conn->db);
+    if (sqlite3_get_autocommit(conn->db) && !conn->lost_rc)
+        conn->lost_rc = SQLITE_ABORT;
+    return rc == RL_OK && conn->lost_rc ? store_fail(conn, conn->lost_rc, "savepoint", err) : rc;
+}
+
 /* Run one op in a savepoint of the open transaction. false: the whole transaction is gone. */
 static bool run_op(struct store *store, struct store_op *op)
 {
     struct store_conn *conn = store->writer;
-    size_t hooks = conn->hook_count;
     struct rl_err ignored;
     struct rl_err *err = op->err ? op->err : &ignored;
     conn->lost_rc = 0;
     if (op->class == STORE_NORMAL && atomic_load(&store->disk_full)) {
         op->rc = rl_fail(err, RL_DISK_FULL, "the disk is full");
-        op->hooks_end = hooks;
         return true;
     }
-    op->rc = store_exec(conn, "SAVEPOINT op", err);
-    if (op->rc == RL_OK) {
-        op->rc = op->fn(conn, op->arg, err);
-        if (op->rc != RL_OK) {
-            store_drop_hooks(conn, hooks);
-            if (!conn->lost_rc &&
-                sqlite3_exec(conn->db, "ROLLBACK TO op", NULL, NULL, NULL) != SQLITE_OK)
-                conn->lost_rc = sqlite3_extended_errcode(conn->db);
-        }
-        if (!conn->lost_rc && sqlite3_exec(conn->db, "RELEASE op", NULL, NULL, NULL) != SQLITE_OK)
-            conn->lost_rc = sqlite3_extended_errcode(conn->db);
-    } else if (!conn->lost_rc) {
-        conn->lost_rc = SQLITE_ERROR;
-    }
-    if (sqlite3_get_autocommit(conn->db) && !conn->lost_rc)
-        conn->lost_rc = SQLITE_ABORT;
-    op->hooks_end = conn->hook_count;
+    op->rc = store_try(conn, op->fn, op->arg, err);
     return !conn->lost_rc;
 }
 

@@ -90,8 +90,11 @@ struct tasks {
     pthread_t scheduler;
     bool scheduler_started;
     atomic_llong scheduler_beat_ms;
-    int64_t hang_ms;          /* scheduler only: when a run was found hanging, 0 = none */
-    DIR *orphan_dir;          /* scheduler only: how far the look for orphans has come */
+    int64_t hang_ms; /* scheduler only: when a run was found hanging, 0 = none */
+    DIR *orphan_dir; /* scheduler only: how far the look for orphans has come */
+    struct {
+        int64_t finished_at, task_id;
+    } retain_after; /* scheduler only: the task that could not be removed: the next are; 0 = none */
     pthread_mutex_t due_lock; /* guards: due_at, due_stop */
     pthread_cond_t due;
     int64_t
@@ -160,6 +163,13 @@ enum rl_rc task_write_duties(struct tasks *tasks, struct store_conn *conn, const
 /* tasks.c: what a run that took its process (or device) down means: back to the queue, or FAILED
  * when the crash budget is spent. Fills to, charge and error of `move`. */
 void task_crash_move(const struct tasks *tasks, const struct task *task, struct task_move *move);
+
+/* schedule.c: do this to one row, in a savepoint of the write under way. A row with which it cannot
+ * be done is logged and put off for a minute by the statement `put_off` (:task_id, :until), so that
+ * it holds up nobody behind it. ret_dealt: it was done. errors: the store's own trouble only. */
+enum rl_rc task_deal(struct tasks *tasks, struct store_conn *conn, int64_t task_id, store_fn deal,
+                     void *arg, enum store_sql put_off, bool *ret_dealt, struct rl_err *err)
+    RL_NODISCARD;
 
 /* schedule.c: something becomes due at `at` (steady ms). Any thread. */
 void schedule_hint(struct tasks *tasks, int64_t at);

@@ -133,16 +133,22 @@ struct repair {
     struct rl_jw w;
 };
 
-static enum rl_rc repair_one(struct repair *repair, const struct stuck *stuck, struct rl_err *err)
+/* List one and act on it. One that cannot be repaired is listed with the code of its error: those
+ * behind it are. */
+static void repair_one(struct repair *repair, const struct stuck *stuck)
 {
     struct act_work work = {repair->tasks, stuck};
+    struct rl_err why = {.code = RL_OK};
+    char text[300];
     if (!repair->dry_run) {
-        enum rl_rc rc = store_write(repair->tasks->store, STORE_URGENT, act, &work, err);
+        enum rl_rc rc = store_write(repair->tasks->store, STORE_URGENT, act, &work, &why);
         if (rc == RL_STALE)
-            return RL_OK; /* it moved on by itself: the best repair */
+            return; /* it moved on by itself: the best repair */
+        repair->acted += rc == RL_OK;
         if (rc != RL_OK)
-            return rc;
-        repair->acted++;
+            rl_log(RL_LOG_ERROR, "repair_failed", "task_id=%lld status=%s code=%s reason=%s",
+                   (long long)stuck->task_id, task_status_name(stuck->status), rl_code_name(rc),
+                   rl_log_quote(why.reason, text, sizeof text));
     }
     repair->listed++;
     rl_jw_object(&repair->w, NULL);
@@ -150,8 +156,8 @@ static enum rl_rc repair_one(struct repair *repair, const struct stuck *stuck, s
     rl_jw_str(&repair->w, "status", task_status_name(stuck->status));
     rl_jw_str(&repair->w, "reason", stuck->reason);
     rl_jw_str(&repair->w, "action", stuck->action);
+    rl_jw_str(&repair->w, "error", why.code == RL_OK ? NULL : rl_code_name(why.code));
     rl_jw_end_object(&repair->w);
-    return RL_OK;
 }
 
 static enum rl_rc repair_status(struct repair *repair, struct scan *scan, enum task_status status,
@@ -162,7 +168,7 @@ static enum rl_rc repair_status(struct repair *repair, struct scan *scan, enum t
     do {
         enum rl_rc rc = store_read(repair->tasks->store, scan_rows, scan, err);
         for (size_t i = 0; rc == RL_OK && i < scan->count && repair->listed < repair->batch; i++)
-            rc = repair_one(repair, &scan->found[i], err);
+            repair_one(repair, &scan->found[i]);
         if (rc != RL_OK)
             return rc;
     } while (scan->rows == SCAN_ROWS && repair->listed < repair->batch);

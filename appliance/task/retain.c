@@ -25,6 +25,7 @@ struct oldest {
     struct tasks *tasks;
     int64_t now;
     int64_t task_id; /* 0 = nothing is to go */
+    int64_t finished_at;
     char user_id[64], file[64];
 };
 
@@ -55,6 +56,8 @@ static enum rl_rc find_oldest(struct store_conn *conn, void *arg, struct rl_err 
         return rc;
     bool row;
     AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_RETAIN_OLDEST);
+    store_bind_int(stmt, ":after_at", o->tasks->retain_after.finished_at);
+    store_bind_int(stmt, ":after_id", o->tasks->retain_after.task_id);
     rc = store_step(stmt, &row, err);
     if (rc != RL_OK || !row)
         return rc;
@@ -64,6 +67,7 @@ static enum rl_rc find_oldest(struct store_conn *conn, void *arg, struct rl_err 
     const char *user = store_col_text(stmt, 1), *file = store_col_text(stmt, 3);
     (void)rl_copy_str(o->user_id, sizeof o->user_id, user ? user : "");
     (void)rl_copy_str(o->file, sizeof o->file, file ? file : "");
+    o->finished_at = store_col_int(stmt, 2);
     o->task_id = store_col_int(stmt, 0);
     return RL_OK;
 }
@@ -168,11 +172,17 @@ bool retain_round(struct tasks *tasks)
             remove_result(tasks, o.file);
         if (rc == RL_OK)
             rl_log(RL_LOG_INFO, "task_purged", "task_id=%lld status=-", (long long)o.task_id);
+        if (rc != RL_OK) { /* its turn comes again when those after it had theirs */
+            tasks->retain_after.finished_at = o.finished_at;
+            tasks->retain_after.task_id = o.task_id;
+        }
     } else if (rc == RL_OK) {
+        tasks->retain_after.finished_at = tasks->retain_after.task_id = 0;
         rc = store_write(tasks->store, STORE_URGENT, forget_events, &o, &err);
     }
     if (rc != RL_OK)
-        rl_log(RL_LOG_WARN, "retain_failed", "code=%s", rl_code_name(rc));
+        rl_log(RL_LOG_WARN, "retain_failed", "task_id=%lld status=- code=%s", (long long)o.task_id,
+               rl_code_name(rc));
     return rc == RL_OK && o.task_id != 0;
 }
 

@@ -45,17 +45,33 @@ static bool link_result(const struct tasks *tasks, const struct task *task, cons
     return false;
 }
 
-/* QUEUED → PROCESSING → SUCCEEDED with the files that link_result made. */
-static enum rl_rc finish_by_link(struct tasks *tasks, struct store_conn *conn, struct task *task,
-                                 const struct task *twin, const char *name, struct rl_err *err)
+/* A task that gets the result of its twin. */
+struct reuse {
+    struct tasks *tasks;
+    struct task *task; /* CREATED, or QUEUED for the twin; owned, changed even when it fails */
+    const struct task *twin;
+    char name[64]; /* of the task's own files */
+};
+
+/* CREATED or QUEUED → PROCESSING → SUCCEEDED with the files that link_result made. */
+static enum rl_rc finish_by_link(struct store_conn *conn, void *arg, struct rl_err *err)
 {
+    const struct reuse *reuse = arg;
+    struct tasks *tasks = reuse->tasks;
+    struct task *task = reuse->task;
+    const struct task *twin = reuse->twin;
+    struct task_move enter = {.from = TASK_CREATED, .to = TASK_QUEUED};
+    enum rl_rc rc =
+        task_status_of(task) == TASK_CREATED ? task_move(tasks, conn, task, &enter, err) : RL_OK;
+    if (rc != RL_OK)
+        return rc;
     struct task_move start = {
         .from = TASK_QUEUED, .to = TASK_PROCESSING, .worker_id = "reuse", .epoch = tasks->epoch};
     task->seed = twin->seed; /* the video shown was made with this one */
-    enum rl_rc rc = task_move(tasks, conn, task, &start, err);
+    rc = task_move(tasks, conn, task, &start, err);
     if (rc != RL_OK)
         return rc;
-    struct run_result result = {.file = name,
+    struct run_result result = {.file = reuse->name,
                                 .bytes = twin->video_bytes,
                                 .width = (int)twin->video_width,
                                 .height = (int)twin->video_height,
@@ -69,6 +85,28 @@ static enum rl_rc finish_by_link(struct tasks *tasks, struct store_conn *conn, s
                              .reused_from = twin->task_id,
                              .reason = "the kept result of a soft-cancelled twin"};
     return task_move(tasks, conn, task, &done, err);
+}
+
+/* Give a task the result of its twin, whole or not at all. *ret_taken false: it has to make its
+ * own. errors: the store's own trouble only. */
+static enum rl_rc take_result(struct reuse *reuse, struct store_conn *conn, bool *ret_taken,
+                              struct rl_err *err)
+{
+    struct rl_err why = {.code = RL_OK};
+    char text[300];
+    *ret_taken = false;
+    if (!link_result(reuse->tasks, reuse->task, reuse->twin, reuse->name, sizeof reuse->name))
+        return RL_OK;
+    enum rl_rc rc = store_try(conn, finish_by_link, reuse, &why);
+    *ret_taken = rc == RL_OK;
+    if (rc == RL_OK)
+        return RL_OK;
+    if (rl_transient(rc))
+        return rl_fail(err, rc, "%s", why.reason);
+    rl_log(RL_LOG_ERROR, "reuse_failed", "task_id=%lld status=- twin=%lld code=%s reason=%s",
+           (long long)reuse->task->task_id, (long long)reuse->twin->task_id, rl_code_name(why.code),
+           rl_log_quote(why.reason, text, sizeof text));
+    return RL_OK; /* the files are orphans now, found later */
 }
 
 static enum rl_rc find_twin(struct store_conn *conn, const struct task *task,
@@ -104,14 +142,16 @@ enum rl_rc reuse_find(struct tasks *tasks, struct store_conn *conn, struct task 
         *ret_twin = runs_still(tasks, twin) ? twin->task_id : 0;
         return RL_OK;
     }
-    char name[64];
-    if (!link_result(tasks, task, twin, name, sizeof name))
-        return RL_OK;
-    struct task_move move = {.from = TASK_CREATED, .to = TASK_QUEUED};
-    rc = task_move(tasks, conn, task, &move, err);
-    if (rc == RL_OK)
-        rc = finish_by_link(tasks, conn, task, twin, name, err);
-    *ret_reused = rc == RL_OK;
+    struct reuse reuse = {.tasks = tasks, .task = task_clone(task), .twin = twin};
+    if (!reuse.task)
+        return rl_fail(err, RL_NO_MEMORY, "reuse");
+    rc = take_result(&reuse, conn, ret_reused, err);
+    if (*ret_reused) { /* the caller's task is what became of it */
+        struct task before = *task;
+        *task = *reuse.task;
+        *reuse.task = before;
+    }
+    task_free(reuse.task);
     return rc;
 }
 
@@ -128,13 +168,15 @@ enum rl_rc reuse_settle(struct tasks *tasks, struct store_conn *conn, const stru
         if (rc != RL_OK || id == 0)
             return rc;
         rc = task_load(conn, id, &task, err);
-        char name[64];
-        if (rc == RL_OK && !link_result(tasks, task, twin, name, sizeof name))
-            break; /* they make their own */
-        if (rc == RL_OK)
-            rc = finish_by_link(tasks, conn, task, twin, name, err);
         if (rc != RL_OK)
             return rc;
+        struct reuse reuse = {.tasks = tasks, .task = task, .twin = twin};
+        bool taken;
+        rc = take_result(&reuse, conn, &taken, err);
+        if (rc != RL_OK)
+            return rc;
+        if (!taken)
+            break; /* it and those behind it make their own */
     }
     struct store_stmt *stmt = store_stmt(conn, SQL_TWIN_RELEASE);
     store_bind_int(stmt, ":task_id", twin->task_id);

@@ -18,10 +18,13 @@ struct run *run_find_locked(struct tasks *tasks, int64_t task_id, int64_t attemp
     return run;
 }
 
+#define CLAIM_TRIES 8 /* heads that cannot be claimed and are put off, per claim */
+
 struct claim_work {
     struct tasks *tasks;
     const struct engine_device *device;
-    struct task *task; /* owned; NULL: nothing may run now */
+    int64_t task_id;   /* the head; 0 = nothing may run now */
+    struct task *task; /* owned; NULL: the same */
     struct run *run;   /* owned: goes live with the COMMIT */
 };
 
@@ -87,15 +90,10 @@ static void go_live(void *ctx, void *arg)
     pthread_mutex_unlock(&tasks->live_lock);
 }
 
-static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
+static enum rl_rc take_head(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct claim_work *work = arg;
-    int64_t id = 0;
-    task_free(STEAL(work->task));
-    enum rl_rc rc = pick(conn, work->tasks, &id, err);
-    if (rc != RL_OK || id == 0)
-        return rc;
-    rc = task_load(conn, id, &work->task, err);
+    enum rl_rc rc = task_load(conn, work->task_id, &work->task, err);
     if (rc != RL_OK)
         return rc;
     struct task_move move = {.from = TASK_QUEUED,
@@ -104,6 +102,24 @@ static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
                              .epoch = work->tasks->epoch};
     rc = task_move(work->tasks, conn, work->task, &move, err);
     return rc == RL_OK ? store_on_commit(conn, go_live, work, NULL, err) : rc;
+}
+
+static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct claim_work *work = arg;
+    for (int n = 0; n < CLAIM_TRIES; n++) {
+        task_free(STEAL(work->task));
+        enum rl_rc rc = pick(conn, work->tasks, &work->task_id, err);
+        if (rc != RL_OK || work->task_id == 0)
+            return rc;
+        bool dealt;
+        rc = task_deal(work->tasks, conn, work->task_id, take_head, work, SQL_CLAIM_DEFER, &dealt,
+                       err);
+        if (rc != RL_OK || dealt)
+            return rc;
+    }
+    task_free(STEAL(work->task));
+    return RL_OK;
 }
 
 enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, struct run **ret_run,

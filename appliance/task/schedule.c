@@ -14,6 +14,7 @@
 
 #define LOOK_AGAIN_MS 5000
 #define STEP_ROWS     100   /* per transaction: others wait meanwhile */
+#define PUT_OFF_MS    60000 /* until a row that could not be dealt with has its turn again */
 #define RETAIN_ROWS   100   /* removed before other due things get their turn */
 #define KEEP_CLOCK_MS 60000 /* how often the steady clock is remembered, and retention looks */
 
@@ -54,30 +55,73 @@ static enum rl_rc look(struct store_conn *conn, void *arg, struct rl_err *err)
     return RL_OK;
 }
 
+static enum rl_rc defer(struct store_conn *conn, enum store_sql sql, int64_t task_id, int64_t until,
+                        struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, sql);
+    store_bind_int(stmt, ":task_id", task_id);
+    store_bind_int(stmt, ":until", until);
+    return store_run(stmt, NULL, err);
+}
+
+enum rl_rc task_deal(struct tasks *tasks, struct store_conn *conn, int64_t task_id, store_fn deal,
+                     void *arg, enum store_sql put_off, bool *ret_dealt, struct rl_err *err)
+{
+    struct rl_err why = {.code = RL_OK};
+    char text[300];
+    enum rl_rc rc = store_try(conn, deal, arg, &why);
+    *ret_dealt = rc == RL_OK;
+    if (rc == RL_OK)
+        return RL_OK;
+    if (rl_transient(rc))
+        return rl_fail(err, rc, "%s", why.reason);
+    rl_log(RL_LOG_ERROR, "task_put_off", "task_id=%lld status=- for_ms=%d code=%s reason=%s",
+           (long long)task_id, PUT_OFF_MS, rl_code_name(rc),
+           rl_log_quote(why.reason, text, sizeof text));
+    return defer(conn, put_off, task_id, store_steady_ms(tasks->store) + PUT_OFF_MS, err);
+}
+
+/* One row that is due. */
+struct due_row {
+    struct tasks *tasks;
+    int64_t task_id;
+};
+
+static enum rl_rc enqueue(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    const struct due_row *row = arg;
+    AUTO_TASK struct task *task = NULL;
+    enum rl_rc rc = task_load(conn, row->task_id, &task, err);
+    return rc == RL_OK ? task_enqueue(row->tasks, conn, task, err) : rc;
+}
+
 static enum rl_rc enqueue_ready(struct tasks *tasks, struct store_conn *conn, int64_t now,
                                 struct rl_err *err)
 {
     for (int n = 0; n < STEP_ROWS; n++) {
-        int64_t id = 0;
-        AUTO_TASK struct task *task = NULL;
+        bool dealt;
+        struct due_row row = {.tasks = tasks};
         struct store_stmt *stmt = store_stmt(conn, SQL_DUE_INPUT);
         store_bind_int(stmt, ":now", now);
-        enum rl_rc rc = store_int(stmt, 0, &id, err);
-        if (rc == RL_OK && id != 0)
-            rc = task_load(conn, id, &task, err);
-        if (rc == RL_OK && id != 0)
-            rc = task_enqueue(tasks, conn, task, err);
-        if (rc != RL_OK || id == 0)
+        enum rl_rc rc = store_int(stmt, 0, &row.task_id, err);
+        if (rc == RL_OK && row.task_id != 0)
+            rc = task_deal(tasks, conn, row.task_id, enqueue, &row, SQL_INPUT_DEFER, &dealt, err);
+        if (rc != RL_OK || row.task_id == 0)
             return rc;
     }
     return RL_OK;
 }
 
 /* One queue time-out: back into the queue while re-queues are left, then TIMEOUT. */
-static enum rl_rc expire(struct tasks *tasks, struct store_conn *conn, struct task *task,
-                         struct rl_err *err)
+static enum rl_rc expire(struct store_conn *conn, void *arg, struct rl_err *err)
 {
+    const struct due_row *row = arg;
+    struct tasks *tasks = row->tasks;
     char reason[96];
+    AUTO_TASK struct task *task = NULL;
+    enum rl_rc rc = task_load(conn, row->task_id, &task, err);
+    if (rc != RL_OK)
+        return rc;
     int64_t allowed = config_int(tasks->cfg, CFG_QUEUE_REQUEUES);
     struct task_move move = {.from = TASK_QUEUED, .charge = CHARGE_REQUEUE, .reason = reason};
     if (task->requeue_count < allowed) {
@@ -109,21 +153,16 @@ static enum rl_rc expire_due(struct tasks *tasks, struct store_conn *conn, int64
                              struct rl_err *err)
 {
     for (int n = 0; n < STEP_ROWS; n++) {
-        int64_t id, fresh;
-        AUTO_TASK struct task *task = NULL;
-        enum rl_rc rc = next_expired(conn, now, &id, &fresh, err);
-        if (rc != RL_OK || id == 0)
+        bool dealt;
+        int64_t fresh;
+        struct due_row row = {.tasks = tasks};
+        enum rl_rc rc = next_expired(conn, now, &row.task_id, &fresh, err);
+        if (rc != RL_OK || row.task_id == 0)
             return rc;
-        if (fresh > now) { /* its queue was paused: its time counts anew from the resume */
-            struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_DEFER);
-            store_bind_int(stmt, ":task_id", id);
-            store_bind_int(stmt, ":queue_due_at", fresh);
-            rc = store_run(stmt, NULL, err);
-        } else {
-            rc = task_load(conn, id, &task, err);
-            if (rc == RL_OK)
-                rc = expire(tasks, conn, task, err);
-        }
+        if (fresh > now) /* its queue was paused: its time counts anew from the resume */
+            rc = defer(conn, SQL_QUEUE_DEFER, row.task_id, fresh, err);
+        else
+            rc = task_deal(tasks, conn, row.task_id, expire, &row, SQL_QUEUE_DEFER, &dealt, err);
         if (rc != RL_OK)
             return rc;
     }

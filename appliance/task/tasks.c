@@ -72,41 +72,61 @@ static void remove_leftovers(const struct tasks *tasks, const struct task *task)
     }
 }
 
-static enum rl_rc next_orphan(struct store_conn *conn, int64_t epoch, int64_t *ret_id,
-                              struct rl_err *err)
+struct orphan {
+    struct tasks *tasks;
+    int64_t task_id; /* 0 = there are no more */
+};
+
+static enum rl_rc next_orphan(struct store_conn *conn, struct orphan *orphan, struct rl_err *err)
 {
     struct store_stmt *stmt = store_stmt(conn, SQL_ORPHANS);
-    store_bind_int(stmt, ":epoch", epoch);
-    return store_int(stmt, 0, ret_id, err);
+    store_bind_int(stmt, ":epoch", orphan->tasks->epoch);
+    store_bind_int(stmt, ":after", orphan->task_id);
+    return store_int(stmt, 0, &orphan->task_id, err);
 }
 
 /* A PROCESSING row of an older epoch has no run by construction. */
+static enum rl_rc take_back(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    const struct orphan *orphan = arg;
+    struct tasks *tasks = orphan->tasks;
+    AUTO_TASK struct task *task = NULL;
+    enum rl_rc rc = task_load(conn, orphan->task_id, &task, err);
+    if (rc != RL_OK)
+        return rc;
+    struct task_move move = {.from = TASK_PROCESSING};
+    if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {
+        move.to = TASK_CANCELED;
+        move.cancel_mode = "hard";
+        move.reason = "cancel (hard)";
+    } else if (store_rebooted(tasks->store)) {
+        move.to = TASK_QUEUED;
+        move.reason = "the machine rebooted";
+    } else {
+        task_crash_move(tasks, task, &move);
+    }
+    remove_leftovers(tasks, task);
+    return task_move(tasks, conn, task, &move, err);
+}
+
+/* All of them. One that cannot be moved must not keep the program from starting: repair tries it
+ * again every minute. */
 static enum rl_rc sweep(struct store_conn *conn, void *arg, struct rl_err *err)
 {
-    struct tasks *tasks = arg;
+    struct orphan orphan = {.tasks = arg};
     for (;;) {
-        int64_t id = 0;
-        AUTO_TASK struct task *task = NULL;
-        enum rl_rc rc = next_orphan(conn, tasks->epoch, &id, err);
-        if (rc == RL_OK && id != 0)
-            rc = task_load(conn, id, &task, err);
-        if (rc != RL_OK || id == 0)
+        struct rl_err why;
+        char text[300];
+        enum rl_rc rc = next_orphan(conn, &orphan, err);
+        if (rc != RL_OK || orphan.task_id == 0)
             return rc;
-        struct task_move move = {.from = TASK_PROCESSING};
-        if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {
-            move.to = TASK_CANCELED;
-            move.cancel_mode = "hard";
-            move.reason = "cancel (hard)";
-        } else if (store_rebooted(tasks->store)) {
-            move.to = TASK_QUEUED;
-            move.reason = "the machine rebooted";
-        } else {
-            task_crash_move(tasks, task, &move);
-        }
-        remove_leftovers(tasks, task);
-        rc = task_move(tasks, conn, task, &move, err);
+        rc = store_try(conn, take_back, &orphan, &why);
+        if (rl_transient(rc))
+            return rl_fail(err, rc, "%s", why.reason);
         if (rc != RL_OK)
-            return rc;
+            rl_log(RL_LOG_ERROR, "orphan_left", "task_id=%lld status=PROCESSING code=%s reason=%s",
+                   (long long)orphan.task_id, rl_code_name(why.code),
+                   rl_log_quote(why.reason, text, sizeof text));
     }
 }
 

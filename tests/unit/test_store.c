@@ -96,6 +96,84 @@ static void test_store_write_failure_rolls_back_only_itself(void **state)
     assert_string_equal(read_meta(w, &g, "bad"), "");
 }
 
+static void count_hook(void *ctx, void *arg)
+{
+    (void)arg;
+    (*(int *)ctx)++;
+}
+
+struct tries {
+    struct put bad, after;
+    int hooks, inner_hooks; /* called after COMMIT */
+    enum rl_rc tried;
+};
+
+static enum rl_rc try_inner(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct tries *t = arg;
+    enum rl_rc rc = store_on_commit(conn, count_hook, &t->inner_hooks, NULL, err);
+    return rc == RL_OK ? put(conn, &t->bad, err) : rc;
+}
+
+static enum rl_rc try_and_go_on(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct tries *t = arg;
+    struct put before = {.name = "before", .value = "1"};
+    enum rl_rc rc = put(conn, &before, err);
+    if (rc == RL_OK)
+        rc = store_on_commit(conn, count_hook, &t->hooks, NULL, err);
+    if (rc != RL_OK)
+        return rc;
+    t->tried = store_try(conn, try_inner, t, NULL);
+    return put(conn, &t->after, err);
+}
+
+/* What failed is undone, hooks too; what came before it and comes after it stays. */
+static void test_store_try_undoes_only_what_failed(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct get g;
+    struct tries t = {.bad = {.name = "bad", .value = "1", .answer = RL_CONFLICT},
+                      .after = {.name = "after", .value = "1"}};
+    world_ok(store_write(w->store, STORE_NORMAL, try_and_go_on, &t, &err), &err);
+    assert_int_equal(t.tried, RL_CONFLICT);
+    assert_string_equal(read_meta(w, &g, "bad"), "");
+    assert_string_equal(read_meta(w, &g, "before"), "1");
+    assert_string_equal(read_meta(w, &g, "after"), "1");
+    assert_int_equal(t.hooks, 1);
+    assert_int_equal(t.inner_hooks, 0);
+}
+
+/* When the transaction is gone, whoever overlooks it writes nothing more: a statement would commit
+ * by itself. */
+static void test_store_try_in_a_lost_transaction(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct get g;
+    struct tries t = {.bad = {.name = "lose", .value = "1"},
+                      .after = {.name = "after", .value = "1"}};
+    char path[128];
+    sqlite3 *db = NULL;
+    (void)snprintf(path, sizeof path, "%s/reeld.db", w->dir);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    assert_int_equal(sqlite3_exec(db,
+                                  "CREATE TRIGGER lose BEFORE INSERT ON meta WHEN NEW.name = "
+                                  "'lose' BEGIN SELECT RAISE(ROLLBACK, 'gone'); END",
+                                  NULL, NULL, NULL),
+                     SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_not_equal(store_write(w->store, STORE_NORMAL, try_and_go_on, &t, &err), RL_OK);
+    assert_string_equal(read_meta(w, &g, "before"), "");
+    assert_string_equal(read_meta(w, &g, "after"), "");
+    assert_int_equal(t.hooks + t.inner_hooks, 0);
+    struct put p = {.name = "next", .value = "1"};
+    world_ok(store_write(w->store, STORE_NORMAL, put, &p, &err), &err);
+    assert_int_equal(w->fatal, 0);
+}
+
 struct crowd {
     struct world *w;
     int from, count;
@@ -321,6 +399,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_write_is_visible_and_survives, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_write_failure_rolls_back_only_itself, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_store_try_undoes_only_what_failed, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_try_in_a_lost_transaction, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_write_groups_of_many_threads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_on_commit_runs_only_for_what_is_kept, setup,
                                         teardown),
