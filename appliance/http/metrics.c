@@ -93,8 +93,8 @@ static void write_http(struct http *http, struct rl_buf *out)
     family(out, "reeld_hook_deliveries_total", "counter",
            "Deliveries of outside services: accepted, repeated, or why they were refused.");
     for (int i = 0; i < HOOK_RESULTS; i++)
-        rl_buf_fmt(out, "reeld_hook_deliveries_total{result=\"%s\"} %lld\n",
-                   hook_result_names[i], (long long)atomic_load(&http->hooks[i]));
+        rl_buf_fmt(out, "reeld_hook_deliveries_total{result=\"%s\"} %lld\n", hook_result_names[i],
+                   (long long)atomic_load(&http->hooks[i]));
 }
 
 struct device_row {

@@ -17,6 +17,7 @@ void request_init(struct request *r, struct http *http, struct mg_connection *co
     r->path = r->info->local_uri_raw;
     r->head = !strcmp(r->method, "HEAD");
     rl_buf_init(&r->headers, 4096);
+    r->peer.fd = -1;
     rl_buf_init(&r->body, (size_t)config_int(http->cfg, CFG_HTTP_BODY_LIMIT));
     for (int i = 0; i < r->info->num_headers && i < HEAD_FIELDS_MAX; i++)
         r->fields[r->field_count++] =

@@ -96,7 +96,7 @@ struct request {
     bool body_done;     /* nothing of the body is left on the connection */
     bool body_cut;      /* the watch closed the reading side */
 
-    struct watch_peer peer; /* between stream_enter and stream_leave */
+    struct watch_peer peer; /* between stream_enter and stream_leave; else its fd is -1 */
 
     int64_t retry_after_s; /* for a 429; 0 = the usual */
     struct rl_buf headers; /* extra lines of the answer's head */
@@ -207,7 +207,8 @@ enum rl_rc reply_task(struct request *r, int status, const struct task *task, st
  * are taken. */
 enum rl_rc stream_enter(struct request *r, struct rl_err *err) RL_NODISCARD;
 void stream_leave(struct request *r);
-/* Between the two: has the client left, or is the server stopping? Either rings the hub. */
+/* Has the client left (known from stream_enter on), or is the server stopping? Either rings the
+ * hub, the first within a second. */
 bool stream_over(const struct request *r);
 bool stream_wanted(const struct request *r); /* Accept: text/event-stream */
 /* The events of one task as a stream; answers until the task is finished or the client is gone. */

@@ -40,10 +40,9 @@ void stream_leave(struct request *r)
     atomic_fetch_sub(&r->http->streams, 1);
 }
 
-/* Also before stream_enter: nobody has left then. */
 bool stream_over(const struct request *r)
 {
-    return atomic_load(&r->http->draining) || atomic_load(&r->peer.left);
+    return atomic_load(&r->http->draining) || (r->peer.fd >= 0 && wire_left(r->peer.fd));
 }
 
 /* ---- Server-Sent Events ---- */

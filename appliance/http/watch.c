@@ -197,6 +197,7 @@ void watch_peer_remove(struct watch *watch, struct watch_peer *peer)
     if (peer->next)
         peer->next->prev = peer->prev;
     (void)pthread_mutex_unlock(&watch->lock);
+    peer->fd = -1;
 }
 
 void watch_crowd(struct watch *watch, int port, int64_t quiet_ms)
