@@ -15,5 +15,6 @@
 #define API_SECRET       "/api/v1/callback-secret"
 #define API_ENGINES      "/api/v1/engines"
 #define API_BACKUP       "/api/v1/backup"
+#define API_HOOKS        "/api/v1/hooks"
 
 #endif

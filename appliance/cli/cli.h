@@ -19,6 +19,9 @@ enum cli_exit {
     CLI_UNREACHABLE = 4,   /* no server answers there */
     CLI_SERVER = 5,        /* the server failed (5xx), or its answer is not understood */
     CLI_LOCKED = 6,        /* serve: another instance owns the state folder */
+    CLI_FORGED = 10,       /* verify-webhook: not signed by these secrets */
+    CLI_OUT_OF_TIME = 11,  /* verify-webhook: signed, but outside the window */
+    CLI_MALFORMED = 12,    /* verify-webhook: no delivery at all */
     CLI_INTERRUPTED = 130, /* Ctrl-C while waiting; the task goes on */
     CLI_REPLACE = 75,      /* serve: the process must be replaced (a GPU fault, a hung engine) */
     CLI_FATAL = 70         /* serve: the database can no longer be trusted */

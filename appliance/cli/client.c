@@ -133,6 +133,15 @@ void cli_client_free(struct cli_client *client)
     client->url = client->key = NULL;
 }
 
+const char *cli_state_dir(const struct cli_args *args)
+{
+    const char *dir = cli_args_text(args, "state-dir");
+
+    if (!given(dir))
+        dir = getenv("REELD_STATE_DIR");
+    return given(dir) ? dir : DEFAULT_DIR;
+}
+
 int cli_client_open(const struct cli_args *args, struct cli_client *ret_client)
 {
     struct rl_err err;

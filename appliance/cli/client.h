@@ -32,6 +32,8 @@ static inline void cli_client_free_ptr(struct cli_client *client)
     cli_client_free(client);
 }
 #define AUTO_CLIENT __attribute__((cleanup(cli_client_free_ptr)))
+/* The state folder that is meant: --state-dir, REELD_STATE_DIR, else the packaged service's. */
+const char *cli_state_dir(const struct cli_args *args);
 /* From the options and the environment; complains itself. CLI_OK or the exit status. */
 int cli_client_open(const struct cli_args *args, struct cli_client *ret_client);
 

@@ -29,7 +29,8 @@ extern const struct cli_command cli_serve, cli_submit, cli_get, cli_list, cli_ca
     cli_engines, cli_backup, cli_doctor, cli_dead_list, cli_dead_replay, cli_dead_discard,
     cli_queue_list, cli_queue_pause, cli_queue_resume, cli_queue_drain, cli_workers, cli_stats,
     cli_repair, cli_link_video, cli_feed_list, cli_feed_read, cli_feed_ack, cli_feed_seek,
-    cli_feed_rm;
+    cli_feed_rm, cli_hook_add, cli_hook_list, cli_hook_set, cli_hook_rotate, cli_hook_rm,
+    cli_hook_events, cli_verify_webhook, cli_listen;
 
 /* All commands but help and version, in the order of --help; NULL ends the list. */
 extern const struct cli_command *const cli_commands[];

@@ -120,6 +120,27 @@ int cli_list_page(const struct cli_client *client, const char *base, const char 
     }
 }
 
+int cli_list_whole(const struct cli_args *args, const char *path, const char *header,
+                   const char *none, void (*put)(const struct rl_json *row))
+{
+    AUTO_REPLY struct cli_reply reply = {0};
+
+    int status = cli_ask(args, &(struct cli_request){.path = path}, &reply);
+    if (status != CLI_OK)
+        return status;
+    if (cli_wants_json(args)) {
+        cli_put_json(reply.http.body, reply.http.body_len);
+        return CLI_OK;
+    }
+    const struct rl_json *data = rl_json_get(reply.json, "data");
+    if (!data)
+        return cli_not_understood();
+    puts(rl_json_child(data) ? header : none);
+    for (const struct rl_json *row = rl_json_child(data); row; row = rl_json_next(row))
+        put(row);
+    return CLI_OK;
+}
+
 /* Rows to the terminal, or the elements of one JSON array, page by page. */
 static int list_pages(const struct cli_client *client, const struct list_kind *kind,
                       const char *status_filter, const char *after, int64_t left, bool json)

@@ -11,6 +11,10 @@
  * *limit when an answer has more values than a tree may hold. */
 int cli_list_page(const struct cli_client *client, const char *base, const char *status_filter,
                   int64_t *limit, const char *after, struct cli_reply *ret_reply);
+/* One answer as a whole: a table to the terminal, row by row (`none` when it is empty), or as the
+ * server wrote it. Complains unless it returns CLI_OK. */
+int cli_list_whole(const struct cli_args *args, const char *path, const char *header,
+                   const char *none, void (*put)(const struct rl_json *row));
 /* Can this text stand in a query or a path as it is? */
 bool cli_query_word(const char *text);
 

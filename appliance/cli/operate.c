@@ -16,28 +16,6 @@ static const struct cli_option json_option[] = {
     {0},
 };
 
-/* A list to the terminal, row by row, or as the server wrote it. */
-static int put_list(const struct cli_args *args, const char *path, const char *header,
-                    const char *none, void (*put_row)(const struct rl_json *row))
-{
-    AUTO_REPLY struct cli_reply reply = {0};
-
-    int status = cli_ask(args, &(struct cli_request){.path = path}, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(args)) {
-        cli_put_json(reply.http.body, reply.http.body_len);
-        return CLI_OK;
-    }
-    const struct rl_json *data = rl_json_get(reply.json, "data");
-    if (!data)
-        return cli_not_understood();
-    puts(rl_json_child(data) ? header : none);
-    for (const struct rl_json *row = rl_json_child(data); row; row = rl_json_next(row))
-        put_row(row);
-    return CLI_OK;
-}
-
 /* ---- queues ---- */
 
 static void put_queue(const struct rl_json *queue)
@@ -57,8 +35,9 @@ static void put_queue(const struct rl_json *queue)
 
 static int run_queue_list(const struct cli_call *call)
 {
-    return put_list(call->args, API_QUEUES, "QUEUE                     STATE       DEPTH  OLDEST",
-                    "no queues", put_queue);
+    return cli_list_whole(call->args, API_QUEUES,
+                          "QUEUE                     STATE       DEPTH  OLDEST", "no queues",
+                          put_queue);
 }
 
 static int steer_queue(const struct cli_call *call, const char *verb, const char *now)
@@ -126,10 +105,10 @@ static void put_worker(const struct rl_json *worker)
 
 static int run_workers(const struct cli_call *call)
 {
-    return put_list(call->args, API_WORKERS,
-                    "WORKER    ALIVE  TASK_ID              PHASE        STEP       RUNNING   "
-                    "HEARTBEAT            DEVICE",
-                    "no workers", put_worker);
+    return cli_list_whole(call->args, API_WORKERS,
+                          "WORKER    ALIVE  TASK_ID              PHASE        STEP       RUNNING   "
+                          "HEARTBEAT            DEVICE",
+                          "no workers", put_worker);
 }
 
 /* "0.042", "12.3", "1:02:03" seconds. */
@@ -160,10 +139,11 @@ static void put_stay(const struct rl_json *row)
 
 static int run_stats(const struct cli_call *call)
 {
-    return put_list(call->args, API_STATS,
-                    "DAY (UTC)   ENGINE          STATE          COUNT      p50 s      p90 s      "
-                    "p99 s      max s",
-                    "no history", put_stay);
+    return cli_list_whole(
+        call->args, API_STATS,
+        "DAY (UTC)   ENGINE          STATE          COUNT      p50 s      p90 s      "
+        "p99 s      max s",
+        "no history", put_stay);
 }
 
 /* ---- repair ---- */

@@ -114,3 +114,21 @@ until grep -q '^[0-9]* [0-9]* SUCCEEDED$' feed.out &&
     sleep 0.1
 done
 echo 'ok   the loop of feeds'
+
+# A signed event by hand; one that is signed by another secret is refused.
+blocks hook.sh >hook.sh
+[ -s hook.sh ] || fail 'hook.sh was not found in README.md'
+"$reeld" hook add outside --state-dir "$work/state" --json >source.json
+HOOK_URL=$(sed 's/.*"url":"\([^"]*\)".*/\1/' source.json)
+HOOK_SECRET=$(sed 's/.*"secret":"\([^"]*\)".*/\1/' source.json)
+export HOOK_URL HOOK_SECRET
+bash -euo pipefail hook.sh >hook.out
+grep -q '"repeated":false' hook.out || {
+    cat hook.out
+    fail 'the signed event was not taken in'
+}
+"$reeld" hook events outside --state-dir "$work/state" | grep -q '"correlation_id":"video_1"' ||
+    fail 'the event is not listed'
+HOOK_SECRET=whsec_$(head -c 32 /dev/urandom | base64) bash -euo pipefail hook.sh >hook.out
+grep -q UNAUTHORIZED hook.out || fail 'an event signed by another secret was taken in'
+echo 'ok   hook.sh'

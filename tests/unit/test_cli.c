@@ -207,8 +207,10 @@ static void test_manual_has_every_command_and_option(void **state)
 static void test_manual_has_every_status(void **state)
 {
     (void)state;
-    static const int statuses[] = {CLI_OK,     CLI_FAILED, CLI_USAGE, CLI_REFUSED, CLI_UNREACHABLE,
-                                   CLI_SERVER, CLI_LOCKED, CLI_FATAL, CLI_REPLACE, CLI_INTERRUPTED};
+    static const int statuses[] = {CLI_OK,          CLI_FAILED,      CLI_USAGE,  CLI_REFUSED,
+                                   CLI_UNREACHABLE, CLI_SERVER,      CLI_LOCKED, CLI_FATAL,
+                                   CLI_REPLACE,     CLI_INTERRUPTED, CLI_FORGED, CLI_OUT_OF_TIME,
+                                   CLI_MALFORMED};
     AUTO_FREE char *page = manual();
     const char *section = strstr(page, ".SH EXIT STATUS");
 
