@@ -5,6 +5,8 @@
 
 #include "base/rl.h"
 
+#include <stdatomic.h>
+
 struct hub;
 
 #define HUB_RING 4096 /* events kept in memory; whoever is further behind reads SQLite */
@@ -31,15 +33,19 @@ void hub_publish(struct hub *hub, const struct hub_event *event);
 /* Wake everybody without an event (something became due, progress, shutdown). */
 void hub_ring(struct hub *hub);
 
+/* Wake the waiters of this flag and nobody else; it was set before. The tick stays. */
+void hub_wake(struct hub *hub, const atomic_bool *flag);
+
 /* Who is waiting for what: 0 / "" = anything. */
 struct hub_filter {
     int64_t task_id;
     char user_id[64];
+    const atomic_bool *flag; /* NULL, or: does not wait while it is true (hub_wake) */
 };
 /* A count that grows with every publish and ring; read it before looking at the database. */
 uint64_t hub_tick(struct hub *hub);
-/* Block until a publish that matches `filter` (NULL = any), or a ring, came after `tick`, or until
- * wait_ms (CLOCK_MONOTONIC) passed. Returns the tick now. Any thread. */
+/* Block until a publish that matches `filter` (NULL = any), or a ring, came after `tick`, until its
+ * flag is true, or until wait_ms (CLOCK_MONOTONIC) passed. Returns the tick now. Any thread. */
 uint64_t hub_wait(struct hub *hub, const struct hub_filter *filter, uint64_t tick, int64_t wait_ms);
 
 int64_t hub_last_seq(struct hub *hub);

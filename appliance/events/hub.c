@@ -112,12 +112,27 @@ void hub_ring(struct hub *hub)
     pthread_mutex_unlock(&hub->lock);
 }
 
+void hub_wake(struct hub *hub, const atomic_bool *flag)
+{
+    pthread_mutex_lock(&hub->lock);
+    for (struct waiter *w = hub->waiters; w; w = w->next)
+        if (w->filter.flag == flag)
+            pthread_cond_signal(&w->cond);
+    pthread_mutex_unlock(&hub->lock);
+}
+
 uint64_t hub_tick(struct hub *hub)
 {
     pthread_mutex_lock(&hub->lock);
     uint64_t tick = hub->tick;
     pthread_mutex_unlock(&hub->lock);
     return tick;
+}
+
+/* Looked at under the lock, and set before hub_wake takes it: no wake is lost. */
+static bool flagged_locked(const struct waiter *w)
+{
+    return w->filter.flag && atomic_load(w->filter.flag);
 }
 
 uint64_t hub_wait(struct hub *hub, const struct hub_filter *filter, uint64_t tick, int64_t wait_ms)
@@ -127,13 +142,13 @@ uint64_t hub_wait(struct hub *hub, const struct hub_filter *filter, uint64_t tic
         me.filter = *filter;
     struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);
     pthread_mutex_lock(&hub->lock);
-    if (hub->tick == tick && wait_ms > 0) {
+    if (hub->tick == tick && wait_ms > 0 && !flagged_locked(&me)) {
         pthread_cond_init(&me.cond, NULL);
         me.next = hub->waiters;
         if (me.next)
             me.next->prev = &me;
         hub->waiters = &me;
-        while (!me.woken &&
+        while (!me.woken && !flagged_locked(&me) &&
                pthread_cond_clockwait(&me.cond, &hub->lock, CLOCK_MONOTONIC, &until) == 0)
             ;
         if (me.prev)

@@ -29,13 +29,14 @@ struct socket {
     pthread_t writer;
     bool writing; /* the thread was started */
 
-    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, answer, wanted, over */
+    atomic_bool wanted;   /* subscriptions changed, an answer waits, or the connection ends: the
+                             writer does not wait */
+    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, answer, over */
     bool all;
     int64_t tasks[SOCKET_TASKS];
     size_t task_count;
     int64_t seen;
     struct rl_buf answer; /* what the reader wants said */
-    bool wanted;          /* subscriptions changed or an answer waits */
     bool over;            /* the connection ends */
 
     struct event_batch batch; /* the writer's own, like what follows */
@@ -85,7 +86,7 @@ static bool say_answers(struct socket *s)
     char *text = ok && s->answer.len ? rl_buf_take(&s->answer) : NULL;
     rl_buf_free(&s->answer);
     rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
-    s->wanted = false;
+    atomic_store(&s->wanted, false);
     pthread_mutex_unlock(&s->lock);
     for (char *line = text; ok && line && *line;) {
         char *end = strchr(line, '\n');
@@ -148,6 +149,7 @@ static void *writer_main(void *arg)
     struct socket *s = arg;
     struct hub *hub = tasks_hub(s->http->tasks);
     struct hub_filter mine = event_hub_filter(&s->caller, &(struct event_filter){.task_id = 0});
+    mine.flag = &s->wanted;
     int64_t beat_ms = rl_mono_ms(), progress_ms = 0;
     uint64_t keys = 0; /* key_generation when the key was last looked at */
     bool ok = true;
@@ -181,7 +183,7 @@ static void *writer_main(void *arg)
             beat_ms = now;
         }
         pthread_mutex_lock(&s->lock);
-        bool more = s->seen > before || s->wanted;
+        bool more = s->seen > before;
         pthread_mutex_unlock(&s->lock);
         if (ok && !more)
             (void)hub_wait(hub, &mine, tick, runs_active(s->http->tasks) > 0 ? PROGRESS_MS : 1000);
@@ -211,7 +213,7 @@ static void answer_locked(struct socket *s, const char *op, const char *code, co
     rl_jw_end_object(&w);
     rl_jw_end_object(&w);
     rl_buf_str(&s->answer, "\n");
-    s->wanted = true;
+    atomic_store(&s->wanted, true);
 }
 
 static void add_task_locked(struct socket *s, int64_t task_id)
@@ -278,7 +280,7 @@ static void understand(struct socket *s, const char *text, size_t len)
         answer_locked(s, NULL, "INVALID_FIELD", "op must be subscribe, unsubscribe or ping");
     }
     pthread_mutex_unlock(&s->lock);
-    hub_ring(tasks_hub(s->http->tasks));
+    hub_wake(tasks_hub(s->http->tasks), &s->wanted);
 }
 
 /* ---- CivetWeb's call-backs ---- */
@@ -329,8 +331,9 @@ void socket_release(const struct mg_connection *conn)
         return;
     pthread_mutex_lock(&s->lock);
     s->over = true;
+    atomic_store(&s->wanted, true);
     pthread_mutex_unlock(&s->lock);
-    hub_ring(tasks_hub(s->http->tasks));
+    hub_wake(tasks_hub(s->http->tasks), &s->wanted);
     if (s->writing)
         pthread_join(s->writer, NULL);
     event_batch_clear(&s->batch);

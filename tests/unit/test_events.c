@@ -4,6 +4,7 @@
 #include "base/clock.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -113,6 +114,50 @@ static void test_hub_wait_times_out_and_rings(void **state)
     hub_free(hub);
 }
 
+struct flagged {
+    struct hub *hub;
+    atomic_bool flag;
+    atomic_int woke; /* times its wait ended */
+};
+
+static void *flag_main(void *arg)
+{
+    struct flagged *f = arg;
+    struct hub_filter filter = {.flag = &f->flag, .task_id = 99};
+    (void)hub_wait(f->hub, &filter, hub_tick(f->hub), 20000);
+    atomic_fetch_add(&f->woke, 1);
+    return NULL;
+}
+
+/* However the wake and the beginning of the wait meet, and nobody else hears of it. */
+static void test_hub_wake_ends_the_wait_of_its_flag(void **state)
+{
+    (void)state;
+    struct hub *hub = hub_new(0);
+    struct flagged other = {.hub = hub};
+    pthread_t beside, thread;
+    uint64_t tick = hub_tick(hub);
+    int64_t begun = rl_mono_ms();
+    assert_int_equal(pthread_create(&beside, NULL, flag_main, &other), 0);
+    for (int i = 0; i < 200; i++) {
+        struct flagged mine = {.hub = hub};
+        assert_int_equal(pthread_create(&thread, NULL, flag_main, &mine), 0);
+        if (i % 2)
+            sched_yield();
+        atomic_store(&mine.flag, true);
+        hub_wake(hub, &mine.flag);
+        pthread_join(thread, NULL);
+        assert_int_equal(atomic_load(&mine.woke), 1);
+    }
+    assert_true(rl_mono_ms() - begun < 15000);
+    assert_int_equal(atomic_load(&other.woke), 0);
+    assert_int_equal(hub_tick(hub), tick);
+    atomic_store(&other.flag, true);
+    hub_wake(hub, &other.flag);
+    pthread_join(beside, NULL);
+    hub_free(hub);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -120,6 +165,7 @@ int main(void)
         cmocka_unit_test(test_hub_read_after_the_ring_ran_over),
         cmocka_unit_test(test_hub_wait_wakes_whom_it_concerns),
         cmocka_unit_test(test_hub_wait_times_out_and_rings),
+        cmocka_unit_test(test_hub_wake_ends_the_wait_of_its_flag),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
