@@ -563,13 +563,13 @@ FROM outbox o JOIN delivery d ON d.outbox_id = o.outbox_id
 WHERE o.task_id = :task_id AND o.outbox_id <= :outbox_id AND (o.outbox_id < :outbox_id OR d.n < :n)
 ORDER BY o.outbox_id DESC, d.n DESC LIMIT :limit
 
--- What may be sent again of itself: duties of tasks whose receiver is still known.
--- read: resend_failed
-SELECT o.outbox_id FROM outbox o WHERE o.status = 'FAILED' AND o.outbox_id > :after AND o.task_id > 0
-    AND (:user_id IS NULL OR o.user_id = :user_id) AND (:endpoint_id < 0 OR o.endpoint_id = :endpoint_id)
-    AND o.created_at >= :from AND o.created_at < :to
+-- The next FAILED duties, whosever they are, and whether each is one of those that are to be sent again: a page costs
+-- the same however few of them are. Of itself only what belongs to a task and whose receiver is still known is sent.
+-- read: resend_page
+SELECT o.outbox_id, o.task_id > 0 AND (:user_id IS NULL OR o.user_id = :user_id)
+    AND (:endpoint_id < 0 OR o.endpoint_id = :endpoint_id) AND o.created_at >= :from AND o.created_at < :to
     AND (o.endpoint_id = 0 OR EXISTS (SELECT 1 FROM endpoint e WHERE e.endpoint_id = o.endpoint_id))
-ORDER BY o.outbox_id LIMIT :limit
+FROM outbox o INDEXED BY outbox_list WHERE o.status = 'FAILED' AND o.outbox_id > :after ORDER BY o.outbox_id LIMIT :limit
 
 -- A new budget, the same webhook_id and body; an endpoint's duty goes to its present address.
 -- write: outbox_resend
@@ -577,7 +577,7 @@ UPDATE outbox SET status = 'PENDING', tries = 0, next_at = :steady, expires_at =
     held = coalesce((SELECT e.state <> 'ENABLED' AND outbox.task_id > 0 FROM endpoint e WHERE e.endpoint_id = outbox.endpoint_id), 0),
     url = coalesce((SELECT e.url FROM endpoint e WHERE e.endpoint_id = outbox.endpoint_id), url),
     host = coalesce((SELECT e.host FROM endpoint e WHERE e.endpoint_id = outbox.endpoint_id), host)
-WHERE outbox_id = :outbox_id AND status <> 'PENDING'
+WHERE outbox_id = :outbox_id AND status IN ('FAILED', :also)
 
 -- write: outbox_due_now
 UPDATE outbox SET next_at = :steady WHERE outbox_id = :outbox_id AND status = 'PENDING'

@@ -17,9 +17,10 @@
 
 #define EXCERPT_BYTES 2048
 #define ROW_BYTES     ((size_t)16 << 10) /* a row of a list as JSON, at most */
-#define RESEND_BATCH  256
-#define RESEND_MOST   100000 /* in one request */
-#define ATTEMPT_BITS  20     /* of a cursor: attempts of one delivery */
+#define RESEND_PAGE   1000               /* duties looked at by one read */
+#define RESEND_BATCH  250                /* renewed by one write: others wait meanwhile */
+#define RESEND_MOST   100000             /* in one request */
+#define ATTEMPT_BITS  20                 /* of a cursor: attempts of one delivery */
 
 static const char *const status_names[] = {"PENDING", "SUCCEEDED", "FAILED"};
 
@@ -262,28 +263,40 @@ enum rl_rc outbox_show(struct store *store, struct store_conn *conn, const char 
 struct resend {
     struct tasks *tasks;
     const struct caller *caller;
-    int64_t outbox_id;             /* of one */
-    int64_t endpoint_id, from, to; /* of many; the next after `after` */
-    int64_t after, last;           /* last: set anew by every run */
-    int64_t count;                 /* the same */
+    int64_t outbox_id; /* of one */
     struct rl_buf json;
 };
 
-/* A FAILED or SUCCEEDED row gets a new budget, and so does the callback of its task. */
-static enum rl_rc renew(struct resend *x, struct store_conn *conn, int64_t outbox_id,
-                        struct rl_err *err)
+/* Many, a page after another. */
+struct resend_many {
+    struct tasks *tasks;
+    const struct caller *caller;
+    int64_t endpoint_id, from, to; /* which; endpoint_id < 0 = of any */
+    int64_t after;                 /* the page begins behind this one */
+    int64_t last, looked_at;       /* where it ends, and its rows; set anew by every run */
+    int64_t ids[RESEND_PAGE];      /* those of it that are to be sent again; the same */
+    size_t n, at;                  /* at: the batch begins here */
+    int64_t batch;                 /* renewed by it; set anew by every run */
+};
+
+/* A FAILED row, or one that is in the state `also`, gets a new budget, and so does the callback of
+ * its task. *ret_count grows by 1 unless it is in another state by now. */
+static enum rl_rc renew(struct tasks *tasks, struct store_conn *conn, int64_t outbox_id,
+                        const char *also, int64_t *ret_count, struct rl_err *err)
 {
-    int64_t steady = store_steady_ms(tasks_store(x->tasks)), task_id = 0, round = 0;
-    int64_t age_ms = config_int(tasks_config(x->tasks), CFG_CALLBACK_MAX_AGE_S) * 1000;
+    int64_t steady = store_steady_ms(tasks_store(tasks)), task_id = 0, round = 0, changed = 0;
+    int64_t age_ms = config_int(tasks_config(tasks), CFG_CALLBACK_MAX_AGE_S) * 1000;
     bool row = false, own = false;
     struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_RESEND);
 
     store_bind_int(stmt, ":outbox_id", outbox_id);
     store_bind_int(stmt, ":steady", steady);
     store_bind_int(stmt, ":expires_at", steady + age_ms);
-    enum rl_rc rc = store_run(stmt, NULL, err);
-    if (rc != RL_OK)
+    store_bind_text(stmt, ":also", also);
+    enum rl_rc rc = store_run(stmt, &changed, err);
+    if (rc != RL_OK || !changed)
         return rc;
+    *ret_count += 1;
     AUTO_STMT struct store_stmt *get = store_stmt(conn, SQL_DELIVERY_GET);
     store_bind_int(get, ":outbox_id", outbox_id);
     store_bind_text(get, ":user_id", NULL);
@@ -293,7 +306,7 @@ static enum rl_rc renew(struct resend *x, struct store_conn *conn, int64_t outbo
     own = store_col_int(get, 2) == 0;
     task_id = store_col_int(get, 3);
     round = store_col_int(get, 14);
-    return own ? task_callback_result(x->tasks, conn, task_id, round, "PENDING", 0, err) : RL_OK;
+    return own ? task_callback_result(tasks, conn, task_id, round, "PENDING", 0, err) : RL_OK;
 }
 
 /* What stands in the way of sending this one again; ret_pending: it is on its way anyhow. */
@@ -335,7 +348,8 @@ static enum rl_rc resend_one(struct store_conn *conn, void *arg, struct rl_err *
         store_bind_int(due, ":steady", store_steady_ms(store));
         rc = store_run(due, NULL, err);
     } else if (rc == RL_OK) {
-        rc = renew(x, conn, x->outbox_id, err);
+        int64_t renewed = 0; /* it is: its state was read in this transaction */
+        rc = renew(x->tasks, conn, x->outbox_id, "SUCCEEDED", &renewed, err);
     }
     rl_buf_clear(&x->json);
     return rc == RL_OK ? outbox_show(store, conn, whose(x->caller), x->outbox_id, &x->json, err)
@@ -358,40 +372,61 @@ enum rl_rc delivery_resend(struct tasks *tasks, const struct caller *caller, int
     return rc;
 }
 
-/* One batch, by id, so that what fails again meanwhile is not sent twice. */
-static enum rl_rc resend_batch(struct store_conn *conn, void *arg, struct rl_err *err)
+/* The next page, by id, so that what fails again meanwhile is not sent twice. */
+static enum rl_rc read_page(struct store_conn *conn, void *arg, struct rl_err *err)
 {
-    struct resend *x = arg;
-    int64_t ids[RESEND_BATCH];
-    size_t n = 0;
-    struct store_stmt *stmt = store_stmt(conn, SQL_RESEND_FAILED);
+    struct resend_many *x = arg;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_RESEND_PAGE);
+    bool row = false;
 
     store_bind_int(stmt, ":after", x->after);
     store_bind_text(stmt, ":user_id", whose(x->caller));
     store_bind_int(stmt, ":endpoint_id", x->endpoint_id);
     store_bind_int(stmt, ":from", x->from);
     store_bind_int(stmt, ":to", x->to);
-    store_bind_int(stmt, ":limit", RESEND_BATCH);
-    x->count = 0;
+    store_bind_int(stmt, ":limit", RESEND_PAGE);
+    x->n = 0;
+    x->looked_at = 0;
     x->last = x->after;
-    while (n < RESEND_BATCH) {
-        bool row = false;
-        enum rl_rc rc = store_step(stmt, &row, err);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    for (; rc == RL_OK && row; rc = store_step(stmt, &row, err)) {
+        x->last = store_col_int(stmt, 0);
+        x->looked_at++;
+        if (store_col_int(stmt, 1))
+            x->ids[x->n++] = x->last;
+    }
+    return rc;
+}
+
+static enum rl_rc renew_batch(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct resend_many *x = arg;
+
+    x->batch = 0;
+    for (size_t i = x->at; i < x->n && i < x->at + RESEND_BATCH; i++) {
+        enum rl_rc rc = renew(x->tasks, conn, x->ids[i], "FAILED", &x->batch, err);
         if (rc != RL_OK)
             return rc;
-        if (!row)
-            break;
-        ids[n++] = store_col_int(stmt, 0);
     }
-    store_reset(stmt);
-    for (size_t i = 0; i < n; i++) {
-        enum rl_rc rc = renew(x, conn, ids[i], err);
-        if (rc != RL_OK)
-            return rc;
-    }
-    x->count = (int64_t)n;
-    x->last = n ? ids[n - 1] : x->after;
     return RL_OK;
+}
+
+/* What is wanted of the FAILED duties, page by page; only the renewing is the writer's work. */
+static enum rl_rc renew_all(struct resend_many *x, int64_t *ret_count, struct rl_err *err)
+{
+    enum rl_rc rc = RL_OK;
+
+    do {
+        rc = store_read(tasks_store(x->tasks), read_page, x, err);
+        for (x->at = 0; rc == RL_OK && x->at < x->n; x->at += RESEND_BATCH) {
+            rc = store_write(tasks_store(x->tasks), STORE_NORMAL, renew_batch, x, err);
+            if (rc == RL_OK)
+                *ret_count += x->batch;
+            hub_ring(tasks_hub(x->tasks));
+        }
+        x->after = x->last;
+    } while (rc == RL_OK && x->looked_at == RESEND_PAGE && *ret_count < RESEND_MOST);
+    return rc;
 }
 
 static enum rl_rc read_time(const struct rl_json *v, const char *field, int64_t *ret_ms,
@@ -405,7 +440,8 @@ static enum rl_rc read_time(const struct rl_json *v, const char *field, int64_t 
     return rc;
 }
 
-static enum rl_rc read_range(const char *body, size_t len, struct resend *x, struct rl_err *err)
+static enum rl_rc read_range(const char *body, size_t len, struct resend_many *x,
+                             struct rl_err *err)
 {
     AUTO_JSON struct rl_json *root = NULL;
     bool any = false;
@@ -436,20 +472,21 @@ enum rl_rc delivery_resend_failed(struct tasks *tasks, const struct caller *call
                                   const char *body, size_t len, struct rl_buf *out,
                                   struct rl_err *err)
 {
-    struct resend x = {.tasks = tasks, .caller = caller, .endpoint_id = -1, .to = INT64_MAX};
+    AUTO_FREE struct resend_many *x = calloc(1, sizeof *x); /* too large for a worker's stack */
     int64_t resent = 0;
     struct rl_jw w;
-    enum rl_rc rc = read_range(body, len, &x, err);
 
-    do {
-        x.after = x.last;
-        if (rc == RL_OK)
-            rc = store_write(tasks_store(tasks), STORE_NORMAL, resend_batch, &x, err);
-        if (rc != RL_OK)
-            return rc;
-        resent += x.count;
-        hub_ring(tasks_hub(tasks));
-    } while (x.count == RESEND_BATCH && resent < RESEND_MOST);
+    if (!x)
+        return rl_fail(err, RL_NO_MEMORY, "deliveries");
+    x->tasks = tasks;
+    x->caller = caller;
+    x->endpoint_id = -1;
+    x->to = INT64_MAX;
+    enum rl_rc rc = read_range(body, len, x, err);
+    if (rc == RL_OK)
+        rc = renew_all(x, &resent, err);
+    if (rc != RL_OK)
+        return rc;
     rl_jw_init(&w, out, false);
     rl_jw_object(&w, NULL);
     rl_jw_i64(&w, "resent", resent);

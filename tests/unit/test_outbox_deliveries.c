@@ -1,6 +1,9 @@
 /* What became of events: attempts, the dead letter and the way out of it, breakers, expiry, and
  * many receivers of which some are bad. */
+// link: PkgConfig::sqlite3
 #include "test_outbox_endpoints.h"
+
+#include <sqlite3.h>
 
 #define ANSWERS(...) (enum answer[]){__VA_ARGS__}, RL_ARRAY_LEN(((enum answer[]){__VA_ARGS__}))
 
@@ -109,6 +112,59 @@ static void test_delivery_resend_failed_by_endpoint_and_time(void **state)
     assert_int_equal(deliveries(s, MASK(FAILED), -1), 1);
     assert_int_equal(resend(s, &owner, "{\"from\":\"2000-01-01T00:00:00Z\"}"), 1);
     expect_deliveries(s, MASK(SUCCEEDED), 0, 1);
+}
+
+/* Dead duties of a user, with tasks of their own from `first` on. */
+static void bury(const struct scene *s, const char *user, int64_t first, int n)
+{
+    char path[128], *why = NULL;
+    sqlite3 *db = NULL;
+
+    (void)snprintf(path, sizeof path, "%s/reeld.db", s->w.dir);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    sqlite3_busy_timeout(db, 5000);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    char *sql = sqlite3_mprintf(
+        "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO "
+        "outbox(task_id, round, endpoint_id, user_id, webhook_id, event_type, url, host, secret, "
+        "body, status, max_tries, next_at, expires_at, created_at) SELECT %lld + i, 1, 0, %Q, "
+        "'evt', 'task.failed', 'http://127.0.0.1:9/', 'http://127.0.0.1:9', 's', x'7b7d', "
+        "'FAILED', 3, 1, 1, 1000 FROM n",
+        n - 1, (long long)first, user);
+    if (sqlite3_exec(db, sql, NULL, NULL, &why) != SQLITE_OK)
+        fail_msg("%s", why);
+    sqlite3_free(sql);
+    sqlite3_close(db);
+}
+
+static int64_t writes(struct scene *s)
+{
+    struct store_stats stats;
+
+    store_stats(s->w.store, &stats);
+    return stats.ops;
+}
+
+/* Two duties behind thousands of somebody else's: looked for by readers, page by page; the writer
+ * is asked only to renew them, and never for more than a batch. */
+static void test_delivery_resend_failed_among_many_of_others(void **state)
+{
+    struct scene *s = *state;
+    static const char all[] = "{\"from\":\"1970-01-01T00:00:00Z\"}";
+
+    bury(s, "somebody", 1000000, 3500);
+    bury(s, "app", 1, 1);
+    bury(s, "somebody", 2000000, 1000);
+    bury(s, "app", 2, 1);
+    int64_t before = writes(s);
+    assert_int_equal(resend(s, &app, all), 2);
+    assert_int_equal(writes(s) - before, 2); /* one for each page that had any */
+    assert_int_equal(deliveries(s, MASK(PENDING), -1), 2);
+    before = writes(s);
+    assert_int_equal(resend(s, &app, all), 0);
+    assert_int_equal(writes(s) - before, 0);
+    assert_int_equal(resend(s, &owner, all), 4500);
+    assert_int_equal(writes(s) - before, 18); /* of 250 each */
 }
 
 static void test_delivery_resend_failed_bad_input(void **state)
@@ -272,6 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_delivery_resend_keeps_id_and_body),
         TEST(test_delivery_resend_failed_by_endpoint_and_time),
+        TEST(test_delivery_resend_failed_among_many_of_others),
         TEST(test_delivery_resend_failed_bad_input),
         TEST(test_delivery_list_pages),
         cmocka_unit_test_setup_teardown(test_delivery_expires_while_held, setup_expiry, teardown),

@@ -52,6 +52,8 @@ static const struct {
     {SQL_FEED_LEASE_LIST, "feed_lease_feed"},
     {SQL_OUTBOX_TIMER, "outbox_due"},
     {SQL_OUTBOX_EXPIRED, "outbox_expiry"},
+    {SQL_RESEND_PAGE, "outbox_list"},
+    {SQL_ORPHANS, "task_run"},
     {SQL_INBOUND_NEXT, "processed_event_waiting"},
     {SQL_INBOUND_NEXT_ABOUT, "processed_event_about"},
     {SQL_INBOUND_WAITING, "processed_event_waiting"},
