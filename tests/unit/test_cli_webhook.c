@@ -75,19 +75,19 @@ static void test_judge_says_what_was_changed(void **state)
          "{\"type\":\"task.succeeded\",\"task_id\":\"42\",\"result_url\":\"http://h/v\","
          "\"metadata\":{\"name\":\"\303\274 \360\237\216\254 \\\"q\\\" a: "
          "b\"},\"error_code\":null}",
-         "re-serialised"},
+         "the body was re-serialised"},
         /* json.dumps(json.loads(body)): spaces */
         {BODY,
          "{\"type\": \"task.succeeded\", \"task_id\": \"42\", \"result_url\": \"http://h/v\", "
          "\"metadata\": {\"name\": \"\\u00fc \\ud83c\\udfac \\\"q\\\" a: b\"}, \"error_code\": "
          "null}",
-         "re-serialised"},
+         "the body was re-serialised"},
         /* json_encode with its escaped slashes, indented */
         {BODY,
          "{\n  \"type\": \"task.succeeded\",\n  \"task_id\": \"42\",\n  \"result_url\": "
          "\"http:\\/\\/h\\/v\",\n  \"metadata\": {\n    \"name\": \"\\u00fc \\ud83c\\udfac "
          "\\\"q\\\" a: b\"\n  },\n  \"error_code\": null\n}\n",
-         "re-serialised"},
+         "the body was re-serialised"},
         /* keys sorted: cannot be undone, but can be guessed */
         {BODY, "{\"error_code\": null, \"metadata\": {}}", "looks as if it was re-serialised"},
         {BODY, "{\"type\":\"task.failed\"}", "was changed"},
