@@ -399,6 +399,7 @@ struct lease_work {
     int64_t lease_ms; /* extend */
     struct feed feed;
     struct range range;
+    struct rl_buf *out;
     bool acked, ring; /* others have something to hear */
     int64_t cursor;   /* afterwards */
 };
@@ -474,9 +475,8 @@ static enum rl_rc ack_range(struct store_conn *conn, struct lease_work *work, st
     return rc == RL_OK ? settle(conn, work->feed.feed_id, work->feed.head, err) : rc;
 }
 
-static enum rl_rc ack(struct store_conn *conn, void *arg, struct rl_err *err)
+static enum rl_rc ack(struct store_conn *conn, struct lease_work *work, struct rl_err *err)
 {
-    struct lease_work *work = arg;
     bool room = true;
     work->ring = false;
     enum rl_rc rc = find_lease(conn, work, err);
@@ -497,25 +497,34 @@ static enum rl_rc ack(struct store_conn *conn, void *arg, struct rl_err *err)
     return trim(conn, work, err);
 }
 
+/* The answer is written before the COMMIT: if it cannot be, nothing happened. */
+static enum rl_rc ack_and_tell(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct lease_work *work = arg;
+    struct rl_jw w;
+    enum rl_rc rc = ack(conn, work, err);
+    if (rc != RL_OK)
+        return rc;
+    rl_buf_clear(work->out);
+    rl_jw_init(&w, work->out, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_str(&w, "feed", work->name);
+    rl_jw_i64(&w, "from", work->range.from);
+    rl_jw_i64(&w, "to", work->range.to);
+    rl_jw_i64(&w, "cursor", work->cursor);
+    rl_jw_end_object(&w);
+    return rl_buf_ok(work->out, err);
+}
+
 enum rl_rc feed_ack(struct tasks *tasks, const struct caller *caller, const char *name,
                     const char *lease, int64_t to, struct rl_buf *out, struct rl_err *err)
 {
     struct lease_work work = {
-        .tasks = tasks, .caller = caller, .name = name, .lease = lease, .to = to};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, ack, &work, err);
-    if (rc != RL_OK)
-        return rc;
-    if (work.ring)
+        .tasks = tasks, .caller = caller, .name = name, .lease = lease, .to = to, .out = out};
+    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, ack_and_tell, &work, err);
+    if (rc == RL_OK && work.ring)
         hub_ring(tasks->hub);
-    struct rl_jw w;
-    rl_jw_init(&w, out, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_str(&w, "feed", name);
-    rl_jw_i64(&w, "from", work.range.from);
-    rl_jw_i64(&w, "to", work.range.to);
-    rl_jw_i64(&w, "cursor", work.cursor);
-    rl_jw_end_object(&w);
-    return rl_buf_ok(out, err);
+    return rc;
 }
 
 static enum rl_rc extend(struct store_conn *conn, void *arg, struct rl_err *err)
@@ -532,27 +541,33 @@ static enum rl_rc extend(struct store_conn *conn, void *arg, struct rl_err *err)
     struct store_stmt *stmt = store_stmt(conn, SQL_FEED_LEASE_UNTIL);
     store_bind_int(stmt, ":lease_id", work->range.lease_id);
     store_bind_int(stmt, ":until", work->range.until);
-    return store_run(stmt, NULL, err);
+    rc = store_run(stmt, NULL, err);
+    if (rc != RL_OK)
+        return rc;
+    struct rl_jw w;
+    rl_buf_clear(work->out);
+    rl_jw_init(&w, work->out, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_str(&w, "lease", work->lease);
+    rl_jw_str(&w, "feed", work->name);
+    rl_jw_i64(&w, "from", work->range.from);
+    rl_jw_i64(&w, "to", work->range.to);
+    rl_jw_time(&w, "expires_at", wall_of(work->tasks, work->range.until));
+    rl_jw_end_object(&w);
+    return rl_buf_ok(work->out, err);
 }
 
 enum rl_rc feed_extend(struct tasks *tasks, const struct caller *caller, const char *name,
                        const char *lease, int64_t lease_ms, struct rl_buf *out, struct rl_err *err)
 {
-    struct lease_work work = {
-        .tasks = tasks, .caller = caller, .name = name, .lease = lease, .lease_ms = lease_ms};
+    struct lease_work work = {.tasks = tasks,
+                              .caller = caller,
+                              .name = name,
+                              .lease = lease,
+                              .lease_ms = lease_ms,
+                              .out = out};
     enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, extend, &work, err);
-    if (rc != RL_OK)
-        return rc;
-    if (work.ring) /* it ends sooner than a waiting reader thinks */
+    if (rc == RL_OK && work.ring) /* it ends sooner than a waiting reader thinks */
         hub_ring(tasks->hub);
-    struct rl_jw w;
-    rl_jw_init(&w, out, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_str(&w, "lease", lease);
-    rl_jw_str(&w, "feed", name);
-    rl_jw_i64(&w, "from", work.range.from);
-    rl_jw_i64(&w, "to", work.range.to);
-    rl_jw_time(&w, "expires_at", wall_of(tasks, work.range.until));
-    rl_jw_end_object(&w);
-    return rl_buf_ok(out, err);
+    return rc;
 }

@@ -9,11 +9,15 @@
 #include "test_task_check.h"
 #include "test_task_faults.h"
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/fs.h"
 #include "base/log.h"
 #include "outbox/parts.h"
+#include "task/feed.h"
 #include "task/internal.h"
+
+#include <inttypes.h>
 
 #define LOOP_MAX      3000 /* more calls than any operation makes */
 #define RESTART_EVERY 25   /* trials between restarts of the world they share */
@@ -26,6 +30,8 @@ struct trial {
     int64_t id;   /* the task under test */
     struct run *run;
     int64_t outbox_id;
+    char lease[64]; /* of a feed's range */
+    int64_t from;   /* its first seq */
     char when[160]; /* what is being tried, for messages */
 };
 
@@ -90,6 +96,33 @@ static void prepare_succeeded(struct trial *t)
     prepare_running(t);
     world_ok(run_succeed(t->run, &clip, &err), &err);
     t->outbox_id = check_int(t->check, "SELECT max(outbox_id) FROM outbox");
+}
+
+/* A feed that begins with the task's two events, and a range of both. */
+static void prepare_range(struct trial *t)
+{
+    struct rl_err err;
+    struct feed_from latest = {.start = FEED_LATEST};
+    struct feed_ask ask = {.name = "f", .max = 2, .lease_ms = 600000};
+    bool done;
+    int64_t wait_ms;
+    AUTO_BUF struct rl_buf out;
+    rl_buf_init(&out, 65536);
+    if (feed_delete(t->w->tasks, &owner, "f", &err) != RL_OK)
+        assert_int_equal(err.code, RL_NOT_FOUND); /* the first trial */
+    world_ok(feed_create(t->w->tasks, &owner, "f", &latest, 0, &out, &done, &err), &err);
+    prepare_queued(t);
+    world_ok(feed_next(t->w->tasks, &owner, &ask, &out, &done, &wait_ms, &err), &err);
+    assert_int_equal(sscanf(out.data, "{\"lease\":\"%63[0-9.]\",\"feed\":\"f\",\"from\":%" SCNd64,
+                            t->lease, &t->from),
+                     2);
+}
+
+static enum rl_rc act_ack_part(struct trial *t, struct rl_err *err)
+{
+    AUTO_BUF struct rl_buf out;
+    rl_buf_init(&out, 4096);
+    return feed_ack(t->w->tasks, &owner, "f", t->lease, t->from, &out, err);
 }
 
 static enum rl_rc submit_with(struct trial *t, const char *key, struct rl_err *err)
@@ -200,6 +233,11 @@ static const struct op ops[] = {
      "SELECT o.status || ' ' || tries || ' ' || callback_status || ' ' || callback_retry FROM "
      "outbox o JOIN task USING (task_id) WHERE task_id > ?1",
      "SUCCEEDED 1 SUCCEEDED 1"},
+    {"acknowledge a part", prepare_range, act_ack_part,
+     "SELECT (head - cursor) || ' ' || (SELECT group_concat(acked || ' ' || (to_seq - from_seq)) "
+     "FROM "
+     "feed_lease WHERE feed_id = f.feed_id) FROM feed f WHERE ?1 >= 0",
+     "1 1 0,0 0"},
 };
 
 /* ---- what must hold ---- */
