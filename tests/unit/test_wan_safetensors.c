@@ -16,7 +16,7 @@
 
 #define ENTRY(name, dtype, shape, a, b)                                                            \
     "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":[" shape "],\"data_offsets\":[" #a "," #b "]" \
-                                                                                               "}"
+    "}"
 
 static char folder[64];
 static char path[96];

@@ -1,5 +1,5 @@
 /* What safetensors.c (the table of all tensors, indexes of several files) and shard.c (one file)
- * share. Nobody else includes this. */
+ * share; model.c and folder.c use its words for messages and names. Nobody else includes this. */
 #ifndef RL_ENGINE_WAN_SHARD_H
 #define RL_ENGINE_WAN_SHARD_H
 
