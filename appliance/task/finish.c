@@ -15,6 +15,8 @@ struct finish_work {
     const struct run_result *result;
     const struct rl_err *why;
     bool canceled; /* a hard cancel was answered before this commit */
+    bool measured; /* the run says something of its device's speed */
+    struct speed speed;
 };
 
 static enum rl_rc keep_result(struct run *run, struct store_conn *conn, const struct run_result *r,
@@ -64,6 +66,10 @@ static enum rl_rc succeed(struct store_conn *conn, void *arg, struct rl_err *err
     if (rc != RL_OK)
         return rc;
     atomic_store(&run->ended, true);
+    if (work->measured)
+        rc = speed_put(conn, &work->speed, err);
+    if (rc != RL_OK)
+        return rc;
     if (strcmp(task->status, "CANCELED") == 0)
         return keep_result(run, conn, work->result, err);
     if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {
@@ -82,11 +88,14 @@ static enum rl_rc succeed(struct store_conn *conn, void *arg, struct rl_err *err
 enum rl_rc run_succeed(struct run *run, const struct run_result *result, struct rl_err *err)
 {
     struct finish_work work = {.run = run, .result = result};
+    if (!run->resumed) /* of a part of the work nothing is to be learnt */
+        work.measured = speed_measure(run->tasks, run->task, run->worker_id,
+                                      rl_mono_ms() - run->started_mono_ms, &work.speed);
     enum rl_rc rc = store_write(run->tasks->store, STORE_URGENT, succeed, &work, err);
     if (rc == RL_OK && work.canceled)
         return rl_fail(err, RL_CANCELED, "cancelled at the end");
-    if (rc == RL_OK && !run->resumed) /* of a part of the work nothing is to be learnt */
-        speed_learn(run->tasks, run->task, run->worker_id, rl_mono_ms() - run->started_mono_ms);
+    if (rc == RL_OK && work.measured)
+        speed_set(run->tasks, &work.speed);
     return rc;
 }
 

@@ -208,7 +208,13 @@ enum rl_rc reuse_settle(struct tasks *tasks, struct store_conn *conn, const stru
 
 /* speed.c: ms per million units (pixel x frame x step) */
 double speed_units(const struct task *task);
-void speed_learn(struct tasks *tasks, const struct task *task, const char *device, int64_t ms);
+/* What is known of the device's speed now that a run took ms; false: nothing is to be learnt. It
+ * goes into the row in the transaction that ends the run, and into memory after its COMMIT. */
+bool speed_measure(struct tasks *tasks, const struct task *task, const char *device, int64_t ms,
+                   struct speed *ret_speed);
+enum rl_rc speed_put(struct store_conn *conn, const struct speed *speed, struct rl_err *err)
+    RL_NODISCARD;
+void speed_set(struct tasks *tasks, const struct speed *speed);
 /* Expected run time of so many units of this task's engine and model; 0 = never measured. */
 int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units);
 enum rl_rc speed_load(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;

@@ -1,8 +1,7 @@
 /* Measured speed of engines: one moving average per (engine, model, device), for time-outs and
- * estimates. In memory under speed_lock, kept in the database after every run. */
+ * estimates. In memory under speed_lock; the row is written with the end of the
+ * run, in the same transaction. */
 #include "task/internal.h"
-
-#include "base/log.h"
 
 #include <string.h>
 
@@ -40,35 +39,41 @@ static struct speed *make_locked(struct tasks *tasks, const char *engine, const 
     return s;
 }
 
-static enum rl_rc put(struct store_conn *conn, void *arg, struct rl_err *err)
+bool speed_measure(struct tasks *tasks, const struct task *task, const char *device, int64_t ms,
+                   struct speed *ret_speed)
 {
-    const struct speed *s = arg;
+    double units = speed_units(task);
+    struct speed speed = {.ms_per_unit = units > 0 ? (double)ms / units : 0};
+    if (units <= 0 || !rl_copy_str(speed.engine, sizeof speed.engine, task->engine) ||
+        !rl_copy_str(speed.model, sizeof speed.model, task->model) ||
+        !rl_copy_str(speed.device, sizeof speed.device, device))
+        return false;
+    pthread_mutex_lock(&tasks->speed_lock);
+    const struct speed *s = find_locked(tasks, task->engine, task->model, device);
+    if (s)
+        speed.ms_per_unit = s->ms_per_unit + NEWEST_WEIGHT * (speed.ms_per_unit - s->ms_per_unit);
+    pthread_mutex_unlock(&tasks->speed_lock);
+    *ret_speed = speed;
+    return true;
+}
+
+enum rl_rc speed_put(struct store_conn *conn, const struct speed *speed, struct rl_err *err)
+{
     struct store_stmt *stmt = store_stmt(conn, SQL_SPEED_PUT);
-    store_bind_text(stmt, ":engine", s->engine);
-    store_bind_text(stmt, ":model", s->model);
-    store_bind_text(stmt, ":device", s->device);
-    store_bind_real(stmt, ":ms_per_unit", s->ms_per_unit);
+    store_bind_text(stmt, ":engine", speed->engine);
+    store_bind_text(stmt, ":model", speed->model);
+    store_bind_text(stmt, ":device", speed->device);
+    store_bind_real(stmt, ":ms_per_unit", speed->ms_per_unit);
     return store_run(stmt, NULL, err);
 }
 
-void speed_learn(struct tasks *tasks, const struct task *task, const char *device, int64_t ms)
+void speed_set(struct tasks *tasks, const struct speed *speed)
 {
-    double units = speed_units(task);
-    if (units <= 0)
-        return;
-    struct speed copy = {.ms_per_unit = 0};
     pthread_mutex_lock(&tasks->speed_lock);
-    struct speed *s = find_locked(tasks, task->engine, task->model, device);
-    double now = (double)ms / units;
-    if (s)
-        s->ms_per_unit += NEWEST_WEIGHT * (now - s->ms_per_unit);
-    else if ((s = make_locked(tasks, task->engine, task->model, device)))
-        s->ms_per_unit = now;
-    if (s)
-        copy = *s;
+    struct speed *s = find_locked(tasks, speed->engine, speed->model, speed->device);
+    if (s || (s = make_locked(tasks, speed->engine, speed->model, speed->device)))
+        s->ms_per_unit = speed->ms_per_unit;
     pthread_mutex_unlock(&tasks->speed_lock);
-    if (s && store_write(tasks->store, STORE_NORMAL, put, &copy, NULL) != RL_OK)
-        rl_log(RL_LOG_WARN, "speed_not_kept", "engine=%s device=%s", task->engine, device);
 }
 
 int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units)
