@@ -1,0 +1,143 @@
+/* What the tests of the networks share: the tiny model of tests/unit/wan, what PyTorch says that it
+ * computes, and the implementations to hold against it. */
+#ifndef TEST_WAN_WORLD_H
+#define TEST_WAN_WORLD_H
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "engine/wan/model.h"
+#include "engine/wan/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* How far a result may be from PyTorch's, as RMS of the difference over RMS of the result. Both
+ * sides of the plain forms are f32 and only sum in another order. bf16 keeps 8 bits: each operand
+ * of a product is off by up to 0.2 %, and the tiny model's random layers hand that on through some
+ * twenty products without averaging much of it away. */
+#define PLAIN_ERROR 1e-5
+#define BF16_ERROR  3e-2
+
+struct world {
+    const struct ops *ops;
+    struct ops_ctx *ctx;
+    struct wan_model *model;
+    struct safetensors *expected;
+    double error; /* allowed */
+};
+
+static inline void must(enum rl_rc rc, const struct rl_err *err)
+{
+    if (rc != RL_OK)
+        fail_msg("%s: %s", rl_code_name(rc), err->reason);
+}
+
+static inline void world_open(struct world *w, const struct ops *ops)
+{
+    struct rl_err err = {0};
+    *w = (struct world){.ops = ops, .error = ops->act_bytes == 2 ? BF16_ERROR : PLAIN_ERROR};
+    must(ops->open(0, 1, &w->ctx, &err), &err);
+    must(wan_model_open(WAN_TINY, &w->model, &err), &err);
+    must(safetensors_open(WAN_TINY "/expected.safetensors", &w->expected, &err), &err);
+}
+
+/* Nothing may be left on the device. */
+static inline void world_close(struct world *w)
+{
+    size_t now, peak;
+    w->ops->memory(w->ctx, false, &now, &peak);
+    assert_int_equal(now, 0);
+    safetensors_close(w->expected);
+    wan_model_close(w->model);
+    w->ops->close(w->ctx);
+}
+
+static inline const struct tensor *expected(const struct world *w, const char *name)
+{
+    const struct tensor *t = safetensors_find(w->expected, name);
+    if (!t)
+        fail_msg("no tensor %s", name);
+    return t;
+}
+
+/* A copy in aligned memory; free it. */
+static inline void *values(const struct world *w, const char *name, size_t *ret_count)
+{
+    const struct tensor *t = expected(w, name);
+    void *copy = malloc(t->bytes + 1);
+    assert_non_null(copy);
+    memcpy(copy, t->data, t->bytes);
+    if (ret_count)
+        *ret_count = t->bytes / 4; /* f32 and i32 alone */
+    return copy;
+}
+
+static inline void assert_close(const struct world *w, const char *name, const float *got,
+                                const float *want, size_t n)
+{
+    double difference = 0, size = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(got[i]))
+            fail_msg("%s over %s: [%zu] is %g", name, w->ops->name, i, (double)got[i]);
+        difference += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
+        size += (double)want[i] * want[i];
+    }
+    double error = sqrt(difference / size);
+    print_message("%-12s over %-9s off by %.2g\n", name, w->ops->name, error);
+    if (!(error <= w->error))
+        fail_msg("%s over %s is off by %g, %g is allowed", name, w->ops->name, error, w->error);
+}
+
+static inline void *on_device(const struct world *w, const void *host, size_t bytes)
+{
+    struct rl_err err = {0};
+    void *mem = NULL;
+    must(w->ops->alloc(w->ctx, bytes, &mem, &err), &err);
+    if (host)
+        must(w->ops->upload(w->ctx, mem, host, bytes, &err), &err);
+    return mem;
+}
+
+/* n act elements on the device as f32 on the host; free both. */
+static inline float *act_values(const struct world *w, const void *act, size_t n)
+{
+    struct rl_err err = {0};
+    float *f32 = on_device(w, NULL, n * sizeof *f32), *host = malloc(n * sizeof *host);
+    assert_non_null(host);
+    w->ops->to_f32(w->ctx, f32, act, (int64_t)n);
+    must(w->ops->download(w->ctx, host, f32, n * sizeof *host, &err), &err);
+    w->ops->free(w->ctx, f32);
+    return host;
+}
+
+/* The other way. */
+static inline void *to_act(const struct world *w, const float *host, size_t n)
+{
+    float *f32 = on_device(w, host, n * sizeof *f32);
+    void *act = on_device(w, NULL, n * w->ops->act_bytes);
+    w->ops->to_act(w->ctx, act, f32, (int64_t)n);
+    w->ops->free(w->ctx, f32);
+    return act;
+}
+
+/* Runs the test over every implementation. */
+static inline void over_all(void (*test)(const struct world *w))
+{
+    const struct ops *all[] = {ops_reference(), ops_cpu()};
+    for (size_t i = 0; i < RL_ARRAY_LEN(all); i++) {
+        struct world w;
+        if (i > 0 && all[i] == all[i - 1])
+            continue;
+        world_open(&w, all[i]);
+        test(&w);
+        world_close(&w);
+    }
+}
+
+#endif
