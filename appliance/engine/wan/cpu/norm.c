@@ -69,3 +69,69 @@ void plain_channel_norm(struct ops_ctx *ctx, void *y, const float *x, const floa
         }
     }
 }
+
+struct norm_job {
+    const struct kernels *kernels;
+    char *y;
+    const float *x, *scale, *shift;
+    float one;
+    int64_t d;
+    bool silu;
+};
+
+static char *act_row(const struct norm_job *job, int64_t row)
+{
+    return job->y + row * job->d * (int64_t)job->kernels->act_bytes;
+}
+
+static void layer_norm_rows(const void *arg, int64_t first, int64_t end)
+{
+    const struct norm_job *job = arg;
+    job->kernels->layer_norm(act_row(job, first), job->x + first * job->d, job->scale, job->one,
+                             job->shift, end - first, job->d);
+}
+
+void cpu_norm_modulate(struct ops_ctx *ctx, void *y, const float *x, const float *scale,
+                       const float *shift, int64_t l, int64_t d)
+{
+    const struct norm_job job = {
+        .kernels = ctx->kernels, .y = y, .x = x, .scale = scale, .shift = shift, .one = 1, .d = d};
+    cpu_share(ctx, l, d, layer_norm_rows, &job);
+}
+
+void cpu_norm_affine(struct ops_ctx *ctx, void *y, const float *x, const float *weight,
+                     const float *bias, int64_t l, int64_t d)
+{
+    const struct norm_job job = {
+        .kernels = ctx->kernels, .y = y, .x = x, .scale = weight, .shift = bias, .d = d};
+    cpu_share(ctx, l, d, layer_norm_rows, &job);
+}
+
+static void rms_norm_rows(const void *arg, int64_t first, int64_t end)
+{
+    const struct norm_job *job = arg;
+    job->kernels->rms_norm(act_row(job, first), job->x + first * job->d, job->scale, end - first,
+                           job->d);
+}
+
+void cpu_rms_norm(struct ops_ctx *ctx, void *y, const float *x, const float *weight, int64_t l,
+                  int64_t d)
+{
+    const struct norm_job job = {.kernels = ctx->kernels, .y = y, .x = x, .scale = weight, .d = d};
+    cpu_share(ctx, l, d, rms_norm_rows, &job);
+}
+
+static void channel_norm_pixels(const void *arg, int64_t first, int64_t end)
+{
+    const struct norm_job *job = arg;
+    job->kernels->channel_norm(act_row(job, first), job->x + first * job->d, job->scale,
+                               end - first, job->d, job->silu);
+}
+
+void cpu_channel_norm(struct ops_ctx *ctx, void *y, const float *x, const float *gamma,
+                      int64_t pixels, int64_t c, bool silu)
+{
+    const struct norm_job job = {
+        .kernels = ctx->kernels, .y = y, .x = x, .scale = gamma, .d = c, .silu = silu};
+    cpu_share(ctx, pixels, c, channel_norm_pixels, &job);
+}

@@ -55,8 +55,3 @@ const struct ops *ops_reference(void)
 {
     return &reference;
 }
-
-const struct ops *ops_cpu(void)
-{
-    return &reference; /* until the fast forms are in */
-}

@@ -27,3 +27,32 @@ void plain_rms_rope(struct ops_ctx *ctx, void *x, const float *weight, const flo
         }
     }
 }
+
+struct rope_job {
+    const struct kernels *kernels;
+    char *x;
+    const float *weight, *cos, *sin;
+    int heads, hd;
+};
+
+static void rope_rows(const void *arg, int64_t first, int64_t end)
+{
+    const struct rope_job *job = arg;
+    int64_t d = (int64_t)job->heads * job->hd, at = first * job->hd / 2;
+    job->kernels->rms_rope(job->x + first * d * (int64_t)job->kernels->act_bytes, job->weight,
+                           job->cos ? job->cos + at : NULL, job->cos ? job->sin + at : NULL,
+                           end - first, job->heads, job->hd);
+}
+
+void cpu_rms_rope(struct ops_ctx *ctx, void *x, const float *weight, const float *cos,
+                  const float *sin, int64_t l, int heads, int hd)
+{
+    const struct rope_job job = {.kernels = ctx->kernels,
+                                 .x = x,
+                                 .weight = weight,
+                                 .cos = cos,
+                                 .sin = sin,
+                                 .heads = heads,
+                                 .hd = hd};
+    cpu_share(ctx, l, (int64_t)heads * hd, rope_rows, &job);
+}
