@@ -8,15 +8,19 @@
 
 #include "base/rl.h"
 
+#define TOKENIZER_TEXT 262144 /* longest text, bytes */
+
 struct tokenizer;
 
-/* bytes are copied. errors: RL_INVALID_FIELD (what is wrong with the model). Returns new. */
+/* bytes are copied; at most 16 MiB. errors: RL_INVALID_FIELD (what is wrong with the model).
+ * Returns new. */
 enum rl_rc tokenizer_new(const void *bytes, size_t len, struct tokenizer **ret_tokenizer,
                          struct rl_err *err) RL_NODISCARD;
 void tokenizer_free(struct tokenizer *tokenizer); /* NULL allowed */
 int32_t tokenizer_vocab(const struct tokenizer *tokenizer);
 /* text UTF-8. The ids of its pieces and then the end id (1), at most `room` in all: a longer text
- * loses its tail, never the end id. Returns how many in *ret_count (>= 1). errors: RL_NO_MEMORY. */
+ * loses its tail, never the end id. Returns how many in *ret_count (>= 1). errors: RL_NO_MEMORY,
+ * RL_INVALID_FIELD (a text of more than TOKENIZER_TEXT bytes, or no room). */
 enum rl_rc tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t len,
                             int32_t *ids, size_t room, size_t *ret_count, struct rl_err *err)
     RL_NODISCARD;
