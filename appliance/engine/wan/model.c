@@ -162,18 +162,59 @@ static enum rl_rc check_need(void *user, const struct need *need, struct rl_err 
     if (!fits || count != wanted || (need->ndim > 1 && t->ndim != need->ndim))
         return part_fail(part, need->name, "a shape that does not fit the other tensors", err);
     part->parameters += wanted;
+    part->used[t - safetensors_at(part->file, 0)] = true;
     return scale_of(part, t, &scale, err);
+}
+
+/* A tensor of the networks' repeated parts, in any dialect, and none of the numbers beside F8. */
+static bool in_layers(const struct part *part, const char *name)
+{
+    static const char *const layers[] = {"blocks.", "encoder.block.", "decoder."};
+    const char *last = strrchr(name, '.');
+    size_t n = strlen(part->names.prefix);
+
+    if (strncmp(name, part->names.prefix, n) != 0 || !last || strstr(last, "scale") ||
+        strcmp(last, ".comfy_quant") == 0)
+        return false;
+    for (size_t i = 0; i < RL_ARRAY_LEN(layers); i++) {
+        bool mine = part->names.part == WAN_VAE ? i == 2 : i < 2;
+        if (mine && strncmp(name + n, layers[i], strlen(layers[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Nothing in the layers is left over. Their number was read from single tensors, so one that is
+ * missing could otherwise end the network early; and other kinds of models have other parts. */
+static enum rl_rc check_left_over(const struct part *part, struct rl_err *err)
+{
+    for (size_t i = 0; i < safetensors_count(part->file); i++) {
+        const char *name = safetensors_at(part->file, i)->name;
+        if (!part->used[i] && in_layers(part, name))
+            return shard_fail(err, part->label, name,
+                              "left over: others are missing, or it is another kind of model");
+    }
+    return RL_OK;
 }
 
 static enum rl_rc check_needs(struct wan_model *model, struct rl_err *err)
 {
-    for (int i = 0; i < WAN_PARTS; i++) {
-        struct needs needs = {.user = &model->parts[i], .each = check_need};
-        enum rl_rc rc = needs_of(&model->config, (enum wan_part)i, &needs, err);
-        if (rc)
-            return rc;
+    enum rl_rc rc = RL_OK;
+
+    for (int i = 0; i < WAN_PARTS && !rc; i++) {
+        struct part *part = &model->parts[i];
+        const struct needs needs = {.user = part, .each = check_need};
+
+        part->used = calloc(safetensors_count(part->file), sizeof(*part->used));
+        if (!part->used)
+            return rl_fail(err, RL_NO_MEMORY, "out of memory");
+        rc = needs_of(&model->config, (enum wan_part)i, &needs, err);
+        if (!rc)
+            rc = check_left_over(part, err);
+        free(part->used);
+        part->used = NULL;
     }
-    return RL_OK;
+    return rc;
 }
 
 enum rl_rc wan_model_open_files(const struct wan_files *files, struct wan_model **ret_model,
