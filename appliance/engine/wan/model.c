@@ -17,8 +17,9 @@ enum rl_rc part_fail(const struct part *part, const char *name, const char *why,
 {
     char in_file[WAN_NAME];
 
-    return shard_fail(err, part->label, names_in_file(&part->names, name, in_file) ? in_file : name,
-                      why);
+    (void)shard_fail(err, part->label, names_in_file(&part->names, name, in_file) ? in_file : name,
+                     why);
+    return RL_INVALID_FIELD; /* what shard_fail returns */
 }
 
 const struct tensor *part_find(const struct part *part, const char *name)
@@ -332,33 +333,40 @@ enum rl_rc wan_model_row(const struct wan_model *model, enum wan_part part, cons
                             err);
 }
 
+static enum rl_rc tokenizer_of_file(const char *path, struct tokenizer **ret_tokenizer,
+                                    struct rl_err *err)
+{
+    AUTO_FREE char *bytes = NULL;
+    size_t len = 0;
+    enum rl_rc rc = rl_fs_read(path, (size_t)64 << 20, &bytes, &len, err);
+
+    return rc ? rc : tokenizer_new(bytes, len, ret_tokenizer, err);
+}
+
 enum rl_rc wan_model_tokenizer(const struct wan_model *model, struct tokenizer **ret_tokenizer,
                                struct rl_err *err)
 {
     const struct part *part = &model->parts[WAN_TEXT];
     const struct tensor *t = safetensors_find(part->file, "spiece_model");
     struct tokenizer *tokenizer = NULL;
-    AUTO_FREE char *bytes = NULL;
-    size_t len = 0;
-    enum rl_rc rc = RL_OK;
+    enum rl_rc rc;
 
     if (model->tokenizer)
-        rc = rl_fs_read(model->tokenizer, (size_t)64 << 20, &bytes, &len, err);
-    else if (!t || strcmp(t->dtype, "U8") != 0)
+        rc = tokenizer_of_file(model->tokenizer, &tokenizer, err);
+    else if (t && strcmp(t->dtype, "U8") == 0)
+        rc = tokenizer_new(t->data, t->bytes, &tokenizer, err);
+    else
         rc = rl_fail(err, RL_NOT_FOUND,
                      "%.80s: no tokenizer (spiece_model) in it, and no spiece.model", part->label);
     if (rc)
         return rc;
-    rc = bytes ? tokenizer_new(bytes, len, &tokenizer, err)
-               : tokenizer_new(t->data, t->bytes, &tokenizer, err);
-    if (!rc && tokenizer_vocab(tokenizer) > model->config.text.vocab) {
+    if (tokenizer_vocab(tokenizer) > model->config.text.vocab) {
         tokenizer_free(tokenizer);
         return rl_fail(err, RL_INVALID_FIELD, "%.80s: the tokenizer has more pieces than the table",
                        part->label);
     }
-    if (!rc)
-        *ret_tokenizer = tokenizer;
-    return rc;
+    *ret_tokenizer = tokenizer;
+    return RL_OK;
 }
 
 /* ---- estimates ---- */

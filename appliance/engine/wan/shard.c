@@ -325,7 +325,7 @@ static enum rl_rc check_cover(struct safetensors *file, size_t first, const stru
     size_t count = file->count - first;
     const char *at = data;
 
-    if (count)
+    if (tensors && count)
         qsort(tensors, count, sizeof(*tensors), compare_place);
     for (size_t i = 0; i < count; i++) {
         const char *begin = tensors[i].data;
