@@ -322,10 +322,10 @@ static enum rl_rc check_cover(struct safetensors *file, size_t first, const stru
                               const char *data, struct rl_err *err)
 {
     struct tensor *tensors = file->tensors ? file->tensors + first : NULL;
-    size_t count = file->count - first;
+    size_t count = tensors ? file->count - first : 0;
     const char *at = data;
 
-    if (tensors && count)
+    if (count)
         qsort(tensors, count, sizeof(*tensors), compare_place);
     for (size_t i = 0; i < count; i++) {
         const char *begin = tensors[i].data;
