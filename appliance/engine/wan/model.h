@@ -76,6 +76,10 @@ enum rl_rc wan_model_open(const char *folder, struct wan_model **ret_model, stru
     RL_NODISCARD;
 enum rl_rc wan_model_open_files(const struct wan_files *files, struct wan_model **ret_model,
                                 struct rl_err *err) RL_NODISCARD;
+/* A model whose parts are in memory, borrowed until close; its tokenizer is in the text encoder's.
+ */
+enum rl_rc wan_model_open_bytes(const struct safetensors_bytes parts[WAN_PARTS],
+                                struct wan_model **ret_model, struct rl_err *err) RL_NODISCARD;
 void wan_model_close(struct wan_model *model); /* NULL allowed */
 const struct wan_config *wan_model_config(const struct wan_model *model);
 /* The tokenizer of the text encoder. Returns new. */

@@ -142,6 +142,7 @@ static enum rl_rc read_index(struct scan *scan, struct safetensors *file, const 
 static enum rl_rc open_index(struct safetensors *file, const char *path, struct rl_err *err)
 {
     AUTO_FREE char *text = NULL;
+    AUTO_FREE struct pair *pairs = NULL;
     size_t len = 0;
     size_t count = 0;
     enum rl_rc rc = rl_fs_read(path, MAX_HEADER, &text, &len, err);
@@ -153,7 +154,6 @@ static enum rl_rc open_index(struct safetensors *file, const char *path, struct 
     if (!file->index_strings || !file->shards)
         return rl_fail(err, RL_NO_MEMORY, "out of memory");
 
-    AUTO_FREE struct pair *pairs = NULL;
     struct scan scan = {.file = shard_name(path),
                         .text = text,
                         .len = len,
@@ -172,29 +172,48 @@ static enum rl_rc open_index(struct safetensors *file, const char *path, struct 
 
 /* ---- what others call ---- */
 
-enum rl_rc safetensors_open(const char *path, struct safetensors **ret_file, struct rl_err *err)
+/* The one shard of `file`: from memory, or by path. */
+static enum rl_rc open_one(struct safetensors *file, const struct safetensors_bytes *bytes,
+                           const char *path, struct rl_err *err)
+{
+    file->shards = calloc(1, sizeof(*file->shards));
+    if (!file->shards)
+        return rl_fail(err, RL_NO_MEMORY, "out of memory");
+    file->shard_count = 1;
+    enum rl_rc rc = bytes ? shard_open_bytes(file, file->shards, bytes, err)
+                          : shard_open(file, file->shards, path, err);
+    return rc ? rc : sort_names(file, err);
+}
+
+static enum rl_rc open_any(const struct safetensors_bytes *bytes, const char *path,
+                           struct safetensors **ret_file, struct rl_err *err)
 {
     struct safetensors *file = calloc(1, sizeof(*file));
     enum rl_rc rc;
 
     if (!file)
         return rl_fail(err, RL_NO_MEMORY, "out of memory");
-    if (shard_ends_with(path, ".json")) {
+    if (path && shard_ends_with(path, ".json"))
         rc = open_index(file, path, err);
-    } else {
-        file->shards = calloc(1, sizeof(*file->shards));
-        file->shard_count = file->shards ? 1 : 0;
-        rc = file->shards ? shard_open(file, file->shards, path, err)
-                          : rl_fail(err, RL_NO_MEMORY, "out of memory");
-        if (!rc)
-            rc = sort_names(file, err);
-    }
+    else
+        rc = open_one(file, bytes, path, err);
     if (rc) {
         safetensors_close(file);
         return rc;
     }
     *ret_file = file;
     return RL_OK;
+}
+
+enum rl_rc safetensors_open(const char *path, struct safetensors **ret_file, struct rl_err *err)
+{
+    return open_any(NULL, path, ret_file, err);
+}
+
+enum rl_rc safetensors_open_bytes(const struct safetensors_bytes *bytes,
+                                  struct safetensors **ret_file, struct rl_err *err)
+{
+    return open_any(bytes, NULL, ret_file, err);
 }
 
 void safetensors_close(struct safetensors *file)

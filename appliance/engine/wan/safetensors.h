@@ -26,6 +26,15 @@ struct tensor {
  * advice to take the safetensors), RL_IO_ERROR. Returns new. */
 enum rl_rc safetensors_open(const char *path, struct safetensors **ret_file, struct rl_err *err)
     RL_NODISCARD;
+/* A file that is in memory (part of this program, say). */
+struct safetensors_bytes {
+    const char *name; /* for messages */
+    const void *data; /* borrowed until close; any alignment */
+    size_t len;
+};
+/* errors: RL_INVALID_FIELD, RL_NO_MEMORY. Returns new. */
+enum rl_rc safetensors_open_bytes(const struct safetensors_bytes *bytes,
+                                  struct safetensors **ret_file, struct rl_err *err) RL_NODISCARD;
 void safetensors_close(struct safetensors *file); /* NULL allowed */
 size_t safetensors_count(const struct safetensors *file);
 const struct tensor *safetensors_at(const struct safetensors *file, size_t i); /* by name, sorted */

@@ -210,8 +210,9 @@ static enum rl_rc read_member(struct scan *scan, const struct shard *shard, cons
 }
 
 /* dtype x shape = size, and inside the data. */
-static enum rl_rc check_entry(const struct shard *shard, const struct entry *entry, char *data,
-                              size_t data_len, struct tensor *tensor, struct rl_err *err)
+static enum rl_rc check_entry(const struct shard *shard, const struct entry *entry,
+                              const char *data, size_t data_len, struct tensor *tensor,
+                              struct rl_err *err)
 {
     const struct dtype *dtype = NULL;
     int64_t bytes;
@@ -249,7 +250,7 @@ static enum rl_rc check_entry(const struct shard *shard, const struct entry *ent
 }
 
 static enum rl_rc read_tensor(struct scan *scan, struct safetensors *file,
-                              const struct shard *shard, const char *name, char *data,
+                              const struct shard *shard, const char *name, const char *data,
                               size_t data_len)
 {
     struct tensor tensor = {.name = name};
@@ -322,7 +323,7 @@ static enum rl_rc check_cover(struct safetensors *file, size_t first, const stru
                               const char *data, struct rl_err *err)
 {
     struct tensor *tensors = file->tensors ? file->tensors + first : NULL;
-    size_t count = tensors ? file->count - first : 0;
+    size_t count = file->count - first;
     const char *at = data;
 
     if (count)
@@ -363,7 +364,7 @@ static enum rl_rc read_header(struct safetensors *file, struct shard *shard, str
                         .len = (size_t)len,
                         .strings = shard->strings,
                         .err = err};
-    char *data = shard->map + 8 + len;
+    const char *data = shard->map + 8 + len;
     size_t data_len = shard->size - 8 - (size_t)len;
     enum rl_rc rc = scan_enter(&scan, '{');
     while (!rc) {
@@ -392,10 +393,24 @@ enum rl_rc shard_open(struct safetensors *file, struct shard *shard, const char 
     return rc ? rc : read_header(file, shard, err);
 }
 
+enum rl_rc shard_open_bytes(struct safetensors *file, struct shard *shard,
+                            const struct safetensors_bytes *bytes, struct rl_err *err)
+{
+    shard->name = rl_strdup(bytes->name);
+    if (!shard->name)
+        return rl_fail(err, RL_NO_MEMORY, "out of memory");
+    if (bytes->len < 8)
+        return fail_file(err, shard, "is too short for a safetensors file");
+    shard->map = bytes->data;
+    shard->size = bytes->len;
+    shard->borrowed = true;
+    return read_header(file, shard, err);
+}
+
 void shard_close(struct shard *shard)
 {
-    if (shard->map)
-        (void)munmap(shard->map, shard->size); /* our own mapping: it cannot fail */
+    if (shard->map && !shard->borrowed) /* our own mapping: it cannot fail */
+        (void)munmap((void *)(uintptr_t)shard->map, shard->size);
     free(shard->name);
     free(shard->strings);
 }

@@ -9,8 +9,9 @@
 #define MAX_TENSORS 65536     /* of one model; Wan 14B has 1,100 */
 
 struct shard {
-    char *name; /* owned: the file's own, without folders */
-    char *map;  /* owned mapping */
+    char *name;      /* owned: the file's own, without folders */
+    const char *map; /* owned mapping, or borrowed memory */
+    bool borrowed;
     size_t size;
     char *strings; /* owned: the header's strings */
 };
@@ -33,6 +34,9 @@ struct safetensors {
  * failed is freed as one that did not. errors: as safetensors_open. */
 enum rl_rc shard_open(struct safetensors *file, struct shard *shard, const char *path,
                       struct rl_err *err) RL_NODISCARD;
+/* The same for a file that is in memory, borrowed until shard_close. */
+enum rl_rc shard_open_bytes(struct safetensors *file, struct shard *shard,
+                            const struct safetensors_bytes *bytes, struct rl_err *err) RL_NODISCARD;
 void shard_close(struct shard *shard);
 
 /* "<file>: tensor <name>: <why>". Names come from the file: cut, and ASCII only. */
