@@ -152,7 +152,7 @@ static void check_devices(struct report *r, const struct config *cfg, int *ret_g
     }
     if (rc == RL_OK && *ret_gpu < 0)
         finding(r, VERDICT_WARN, "gpu", "none found: everything runs on the CPU");
-    if (rc == RL_OK && !engines_find(engines, config_text(cfg, CFG_ENGINE_DEFAULT)))
+    if (rc == RL_OK && !engines_default(engines))
         finding(r, VERDICT_FAIL, "engine", "engine.default names '%s', which is not here",
                 config_text(cfg, CFG_ENGINE_DEFAULT));
     engines_close(engines);

@@ -118,7 +118,10 @@
     X(POOL_CRASH_BUDGET, "pool.crash_budget", INT, "3", 0, 100, "crashes",                                        \
       "runs of one task that may take the process down before FAILED; 0 = none is fatal to the task")             \
     /* engines */                                                                                                 \
-    X(ENGINE_DEFAULT, "engine.default", TEXT, "testpattern", 1, 64, "name", "engine of tasks that name none")     \
+    X(ENGINE_DEFAULT, "engine.default", TEXT, "", 0, 64, "name",                                                  \
+      "engine of tasks that name none; empty = the first that is here: wan, which has the starter model")         \
+    X(MODEL_DIR, "model.dir", TEXT, "", 0, 1024, "path",                                                          \
+      "folder of the wan engine's models, one folder each, looked through at start; empty = models/ in state_dir")\
     X(ENGINE_PLUGIN_DIR, "engine.plugin_dir", TEXT, "/usr/lib/reeld/engines", 0, 1024, "path",                    \
       "shared objects loaded at start (the CUDA back end is one); empty = none")                                  \
     X(TESTPATTERN_FAULTS, "testpattern.faults", BOOL, "off", 0, 0, "on|off",                                      \

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "config/config.h"
 #include "engine/testpattern/testpattern.h"
+#include "engine/wan/wan.h"
 
 static const char *const phase_names[ENGINE_PHASE_COUNT] = {"load", "encode_text", "denoise",
                                                             "decode", "mux"};
@@ -106,6 +107,10 @@ enum rl_rc engines_open(const struct config *cfg, struct engines **ret_engines, 
     engines->default_name = rl_strdup(config_text(cfg, CFG_ENGINE_DEFAULT));
     enum rl_rc rc = engines->default_name ? RL_OK : rl_fail(err, RL_NO_MEMORY, "open the engines");
     if (rc == RL_OK)
+        rc = wan_engine_new(cfg, &engines->wan, err);
+    if (rc == RL_OK && engines->wan)
+        rc = engines_add(engines, engines->wan, err);
+    if (rc == RL_OK)
         rc = engines_add(engines, testpattern_engine(), err);
     if (rc == RL_OK && *config_text(cfg, CFG_ENGINE_PLUGIN_DIR))
         rc = engines_load_plugins(engines, config_text(cfg, CFG_ENGINE_PLUGIN_DIR), err);
@@ -113,7 +118,7 @@ enum rl_rc engines_open(const struct config *cfg, struct engines **ret_engines, 
         engines_close(engines);
         return rc;
     }
-    if (!engines_find(engines, engines->default_name))
+    if (!engines_default(engines))
         rl_log(RL_LOG_WARN, "default_engine_missing", "engine=%s", engines->default_name);
     *ret_engines = engines;
     return RL_OK;
@@ -125,6 +130,11 @@ const struct engine *engines_find(const struct engines *engines, const char *nam
         if (strcmp(engines->list[i]->name, name) == 0)
             return engines->list[i];
     return NULL;
+}
+
+const struct engine *engines_default(const struct engines *engines)
+{
+    return *engines->default_name ? engines_find(engines, engines->default_name) : engines->list[0];
 }
 
 const struct engine_model *engine_find_model(const struct engine *engine, const char *name)

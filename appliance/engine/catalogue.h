@@ -9,9 +9,10 @@
 struct engines {
     const struct engine *list[ENGINES_MAX]; /* built-in or inside a handle */
     size_t count;
+    struct engine *wan;         /* owned; in the list, unless there is no model */
     void *handles[ENGINES_MAX]; /* dlopen handles, owned */
     size_t handle_count;
-    char *default_name; /* owned */
+    char *default_name; /* owned; "" = the first */
     bool unlocked;      /* hidden options may be used */
     int cpu_slots;
 };

@@ -114,7 +114,7 @@ void engines_json(const struct engines *engines, struct rl_jw *w, const char *ke
         rl_jw_object(w, NULL);
         rl_jw_str(w, "name", e->name);
         rl_jw_str(w, "doc", e->doc);
-        rl_jw_bool(w, "default", strcmp(e->name, engines->default_name) == 0);
+        rl_jw_bool(w, "default", e == engines_default(engines));
         rl_jw_array(w, "models");
         for (size_t k = 0; k < e->model_count; k++)
             write_model(w, &e->models[k]);

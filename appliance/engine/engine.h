@@ -6,7 +6,7 @@
 
 #include "base/rl.h"
 
-#define ENGINE_ABI 3
+#define ENGINE_ABI 4
 
 struct config;
 struct rl_json;
@@ -134,8 +134,9 @@ struct engine {
     void (*unload)(struct engine_run *run);
     /* ms until the inputs of a request are there (the task stays CREATED); NULL: 0. */
     int64_t (*input_wait_ms)(const struct engine_request *request);
-    /* Estimate of the run's peak device memory in bytes; NULL or 0: not known. */
-    int64_t (*memory_bytes)(const struct engine_request *request);
+    /* Estimate of the run's peak device memory in bytes, weights included; NULL or 0: not known.
+     * Looks at the model's files, loads nothing. Any thread. */
+    int64_t (*memory_bytes)(const struct config *cfg, const struct engine_request *request);
     /* How full one of the probed devices is, from its driver; NULL: nobody knows. Fills in what it
      * knows, the rest is -1 already. Any thread, also during a run, so it may not wait for the
      * device's work. errors: RL_NOT_FOUND (not a device of this engine), RL_GPU_ERROR. */
@@ -155,6 +156,8 @@ enum rl_rc engines_open(const struct config *cfg, struct engines **ret_engines, 
     RL_NODISCARD;
 void engines_close(struct engines *engines);
 const struct engine *engines_find(const struct engines *engines, const char *name); /* NULL: none */
+/* Of tasks that name none: engine.default, or else the first; NULL: it is not here. */
+const struct engine *engines_default(const struct engines *engines);
 const struct engine_model *engine_find_model(const struct engine *engine,
                                              const char *name); /* "" = first */
 /* All devices that probes report; when none is a GPU: pool.cpu_slots CPU devices "cpu0"…. */

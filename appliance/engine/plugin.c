@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "engine/wan/wan.h"
 
 /* The one cast that ISO C has no words for: an object pointer to a function. */
 static engine_plugin_fn entry_of(void *handle)
@@ -88,6 +89,7 @@ void engines_close(struct engines *engines)
         return;
     while (engines->handle_count > 0)
         (void)dlclose(engines->handles[--engines->handle_count]); /* the end: nothing to do */
+    wan_engine_free(engines->wan);
     free(engines->default_name);
     free(engines);
 }

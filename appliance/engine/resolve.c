@@ -204,7 +204,8 @@ static enum rl_rc find_both(const struct engines *engines, const struct engine_w
                             struct rl_err *err)
 {
     const char *name = wish->engine ? wish->engine : engines->default_name;
-    const struct engine *engine = engines_find(engines, name);
+    const struct engine *engine =
+        wish->engine ? engines_find(engines, name) : engines_default(engines);
     char known[160] = "";
     size_t len = 0;
     if (!engine) {

@@ -126,6 +126,22 @@ void generate_unload(struct loaded *loaded)
     *loaded = (struct loaded){.engine = NULL};
 }
 
+/* What cannot fit is refused before it is tried. A CPU's memory is the machine's. */
+static enum rl_rc check_memory(const struct tasks *tasks, const struct engine_device *device,
+                               const struct engine_request *request, const struct task *task,
+                               struct rl_err *err)
+{
+    const struct engine *engine = engines_find(tasks_engines(tasks), task->engine);
+    int64_t need =
+        engine && engine->memory_bytes ? engine->memory_bytes(tasks_config(tasks), request) : 0;
+    int64_t have =
+        device->gpu ? device->mem_bytes : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    if (need <= have || have <= 0)
+        return RL_OK;
+    return rl_fail(err, RL_ENGINE_ERROR, "model %s needs %.1f GB of memory, %s has %.1f GB",
+                   task->model, (double)need / 1e9, device->id, (double)have / 1e9);
+}
+
 static struct engine_request request_of(const struct task *task)
 {
     return (struct engine_request){.prompt = task->prompt,
@@ -220,6 +236,8 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
     enum rl_rc rc = results_ready(maker, err);
     if (rc == RL_OK)
         rc = video_ready(err); /* before GPU time is spent */
+    if (rc == RL_OK)
+        rc = check_memory(tasks, device, &request, maker->task, err);
     if (rc == RL_OK)
         rc = ensure_loaded(tasks, device, loaded, maker->task, err);
     if (rc == RL_OK) {

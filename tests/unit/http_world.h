@@ -77,6 +77,8 @@ static inline int server_start_set(void **state, const char *const *settings)
                                          "0",
                                          "engine.plugin_dir",
                                          "",
+                                         "engine.default",
+                                         "testpattern",
                                          NULL};
     struct server *s = calloc(1, sizeof(*s));
     struct rl_err err = {0};

@@ -60,7 +60,8 @@ static enum rl_rc whole_way(const struct config *cfg, const struct rl_json *tree
     struct engine_run *run = NULL;
     struct engine_request request = {.prompt = "a red ball", .seed = 1};
     AUTO_FREE char *options = NULL;
-    const struct engine_wish wish = {.width = 64,
+    const struct engine_wish wish = {.engine = "testpattern",
+                                     .width = 64,
                                      .height = 64,
                                      .frames = 2,
                                      .fps = -1,

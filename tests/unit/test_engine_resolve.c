@@ -26,6 +26,7 @@ static void open_with(const char *extra)
     struct config *cfg = config_new();
     assert_non_null(cfg);
     assert_int_equal(config_set(cfg, "engine.plugin_dir", dir, &err), RL_OK);
+    assert_int_equal(config_set(cfg, "engine.default", "testpattern", &err), RL_OK);
     if (extra)
         assert_int_equal(config_set_pair(cfg, extra, &err), RL_OK);
     assert_int_equal(engines_open(cfg, &engines, &err), RL_OK);
@@ -121,8 +122,8 @@ static void test_resolve_engine_and_model_names(void **state)
     open_with("engine.default=missing");
     struct engine_wish wish = wish_of(NULL);
     refused(&wish, "engine", "testpattern, fake");
-    wish = wish_of("wan");
-    refused(&wish, "engine", "\"wan\"");
+    wish = wish_of("nosuch");
+    refused(&wish, "engine", "\"nosuch\"");
     wish = wish_of("fake");
     wish.model = "huge";
     refused(&wish, "model", "small, tiny");

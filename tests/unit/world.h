@@ -55,6 +55,7 @@ static inline void world_init(struct world *w)
     world_ok(config_set(w->cfg, "store.ballast_bytes", "0", &err), &err);
     world_ok(config_set(w->cfg, "store.min_free_bytes", "0", &err), &err);
     world_ok(config_set(w->cfg, "engine.plugin_dir", "", &err), &err);
+    world_ok(config_set(w->cfg, "engine.default", "testpattern", &err), &err);
     world_ok(config_set(w->cfg, "testpattern.faults", "on", &err), &err);
 }
 

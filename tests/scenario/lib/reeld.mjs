@@ -86,6 +86,7 @@ export async function sql(file, query) {
 export class Server {
     constructor(t, { dir, set = {}, args = [], env = {}, listen = '127.0.0.1:0' }) {
         Object.assign(this, { t, dir: dir ?? tempDir(t), set, args, env, listen });
+        this.defaults = { 'engine.default': 'testpattern' }; // deterministic, and as fast as asked for
         this.stdout = '';
         this.stderr = '';
         this.child = null;
@@ -96,7 +97,7 @@ export class Server {
     async start({ set } = {}) {
         assert.equal(this.child, null, 'already running');
         if (set) this.set = set;
-        const options = Object.entries(this.set).flatMap(([key, value]) => ['--set', `${key}=${value}`]);
+        const options = Object.entries({ ...this.defaults, ...this.set }).flatMap(([key, value]) => ['--set', `${key}=${value}`]);
         const child = spawn(BIN,
             ['serve', '--state-dir', this.dir, '--listen', this.listen, ...options, ...this.args],
             { env: { ...process.env, ...this.env }, stdio: ['ignore', 'pipe', 'pipe'] });

@@ -1,0 +1,13 @@
+/* How much memory of a device a clip needs, told before it is tried. No state; any thread. */
+#ifndef RL_ENGINE_WAN_ESTIMATE_H
+#define RL_ENGINE_WAN_ESTIMATE_H
+
+#include "engine/wan/run.h"
+
+/* Bytes at the worst moment of a clip of that size with that many prompts: parameters, then the
+ * larger of what the text encoder, the transformer and the decoder keep in buffers. resident: the
+ * text encoder stays. */
+int64_t estimate_bytes(const struct wan_model *model, size_t act_bytes, bool resident,
+                       struct clip_size size, int prompts);
+
+#endif
