@@ -4,6 +4,7 @@
 #include "outbox/parts.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "store/store.h"
 #include "task/task.h"
 
@@ -120,6 +121,7 @@ struct expired {
     int64_t now;
     struct outbox_result row[EXPIRE_MOST];
     size_t n;
+    size_t at, given_up; /* the row at hand; how many were. Set anew by every run */
 };
 
 /* Rows whose time is over. Those under way are left to their result, which knows it, too. */
@@ -149,17 +151,33 @@ static enum rl_rc read_expired(struct store_conn *conn, void *arg, struct rl_err
     return RL_OK;
 }
 
-static enum rl_rc write_expired(struct store_conn *conn, void *arg, struct rl_err *err)
+static enum rl_rc expire_one(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     const struct expired *x = arg;
+    int64_t changes = 0;
+    enum rl_rc rc = record_duty(conn, &x->row[x->at], x->now, &changes, err);
 
-    for (size_t i = 0; i < x->n; i++) {
-        int64_t changes = 0;
-        enum rl_rc rc = record_duty(conn, &x->row[i], x->now, &changes, err);
-        if (!rc && changes)
-            rc = tell(x->tasks, conn, &x->row[i], err);
+    return !rc && changes ? tell(x->tasks, conn, &x->row[x->at], err) : rc;
+}
+
+/* A row that cannot be given up is logged, and those behind it are given up. */
+static enum rl_rc write_expired(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct expired *x = arg;
+    char text[300];
+
+    x->given_up = 0;
+    for (x->at = 0; x->at < x->n; x->at++) {
+        struct rl_err why = {.code = RL_OK};
+        enum rl_rc rc = store_try(conn, expire_one, x, &why);
+        if (rl_transient(rc))
+            return rl_fail(err, rc, "%s", why.reason);
+        x->given_up += !rc;
         if (rc)
-            return rc;
+            rl_log(RL_LOG_ERROR, "callback_not_expired",
+                   "task_id=%lld status=- outbox_id=%lld code=%s reason=%s",
+                   (long long)x->row[x->at].task_id, (long long)x->row[x->at].outbox_id,
+                   rl_code_name(rc), rl_log_quote(why.reason, text, sizeof text));
     }
     return RL_OK;
 }
@@ -179,6 +197,6 @@ enum rl_rc outbox_expire(struct tasks *tasks, const struct outbox_slots *slots, 
     if (!rc && x->n)
         rc = store_write(store, STORE_URGENT, write_expired, x, err);
     if (!rc)
-        *ret_count = x->n;
+        *ret_count = x->given_up;
     return rc;
 }

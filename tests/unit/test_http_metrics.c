@@ -17,6 +17,24 @@ static struct prom *metrics(struct server *s)
     return p;
 }
 
+/* A second server over the same tasks that knows these parts; s->port is its port. */
+static struct http *server_again(struct server *s, struct pool *pool, struct outbox *outbox)
+{
+    struct http *second = NULL;
+    struct rl_err err;
+    int port;
+    if (http_start(s->tasks, pool, outbox, &second, &port, &err) != RL_OK)
+        fail_msg("%s", err.reason);
+    s->port = port;
+    return second;
+}
+
+static void never_replace(void *user, const struct rl_err *err)
+{
+    (void)user;
+    fail_msg("the process was to be replaced: %s", err->reason);
+}
+
 /* ---- tests ---- */
 
 static void test_metrics_format(void **state)
@@ -30,6 +48,40 @@ static void test_metrics_format(void **state)
     free(p);
     struct answer head = call(s, "HEAD", "/metrics", NULL, NULL);
     expect(head, 200, NULL);
+}
+
+/* Every family has its place in the README. */
+static void test_metrics_are_in_the_readme(void **state)
+{
+    struct outbox *outbox = NULL;
+    struct pool *pool = NULL;
+    struct server *s = *state;
+    struct rl_err err;
+    char name[PROM_NAME], *readme;
+    size_t len = 0;
+    int first = s->port;
+    FILE *f = fopen(README_FILE, "r");
+    assert_non_null(f);
+    readme = calloc(1, 1 << 20);
+    assert_non_null(readme);
+    len = fread(readme, 1, (1 << 20) - 1, f);
+    fclose(f);
+    assert_true(len > 0 && len < (1 << 20) - 1);
+    assert_int_equal(outbox_start(s->tasks, s->port, &outbox, &err), RL_OK);
+    assert_int_equal(pool_start(s->tasks, never_replace, NULL, &pool, &err), RL_OK);
+    struct http *second = server_again(s, pool, outbox);
+    struct prom *p = metrics(s);
+    for (size_t i = 0; i < p->family_count; i++) {
+        (void)snprintf(name, sizeof name, "`%s`", p->families[i]);
+        if (!strstr(readme, name))
+            fail_msg("%s is not in the README", name);
+    }
+    free(p);
+    free(readme);
+    s->port = first;
+    http_stop(second, 2000);
+    outbox_stop(outbox, 0);
+    assert_true(pool_stop(pool, 30000));
 }
 
 static void test_metrics_figures_move(void **state)
@@ -114,18 +166,6 @@ static void test_metrics_open(void **state)
     expect(call_as(s, NULL, "GET", "/api/v1/tasks", NULL, NULL), 401, NULL); /* nothing else is */
 }
 
-/* A second server over the same tasks that knows these parts; ends with server_again_end. */
-static struct http *server_again(struct server *s, struct pool *pool, struct outbox *outbox)
-{
-    struct http *second = NULL;
-    struct rl_err err;
-    int port;
-    if (http_start(s->tasks, pool, outbox, &second, &port, &err) != RL_OK)
-        fail_msg("%s", err.reason);
-    s->port = port;
-    return second;
-}
-
 static void test_metrics_of_the_outbox(void **state)
 {
     struct server *s = *state;
@@ -144,12 +184,6 @@ static void test_metrics_of_the_outbox(void **state)
     s->port = first;
     http_stop(second, 2000);
     outbox_stop(outbox, 0);
-}
-
-static void never_replace(void *user, const struct rl_err *err)
-{
-    (void)user;
-    fail_msg("the process was to be replaced: %s", err->reason);
 }
 
 /* The series of a device: "reeld_device_<what>{…}". */
@@ -259,10 +293,11 @@ int main(void)
         cmocka_unit_test(test_metrics_format),
         cmocka_unit_test(test_metrics_figures_move),
         cmocka_unit_test(test_metrics_count_only_what_was_synced),
-        cmocka_unit_test(test_metrics_of_cpu_slots),
         cmocka_unit_test(test_metrics_need_a_key),
         cmocka_unit_test(test_metrics_of_the_outbox),
         cmocka_unit_test(test_health_sees_a_stalled_scheduler),
+        cmocka_unit_test(test_metrics_of_cpu_slots), /* its end drains: nothing is submitted then */
+        cmocka_unit_test(test_metrics_are_in_the_readme),
     };
     const struct CMUnitTest open[] = {
         cmocka_unit_test(test_metrics_open),

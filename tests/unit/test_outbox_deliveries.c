@@ -233,6 +233,33 @@ static void test_delivery_expires_while_held(void **state)
     assert_string_equal(member(s, "stats.failed"), "1");
 }
 
+/* One that cannot be given up holds up none of those behind it. */
+static void test_delivery_expires_past_one_that_cannot(void **state)
+{
+    struct scene *s = *state;
+    char path[128], *why = NULL;
+    sqlite3 *db = NULL;
+
+    int64_t e = endpoint(s, &owner, 9, "");
+    for (int i = 0; i < 3; i++)
+        (void)finished_task(s, 0);
+    enable(s, e, false);
+    (void)snprintf(path, sizeof path, "%s/reeld.db", s->w.dir);
+    assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
+    sqlite3_busy_timeout(db, 5000);
+    sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    if (sqlite3_exec(db,
+                     "CREATE TRIGGER bad BEFORE UPDATE ON outbox WHEN OLD.outbox_id = (SELECT "
+                     "min(outbox_id) FROM outbox) AND NEW.status = 'FAILED' BEGIN SELECT "
+                     "RAISE(ABORT, 'injected'); END",
+                     NULL, NULL, &why) != SQLITE_OK)
+        fail_msg("%s", why);
+    sqlite3_close(db);
+    start(s);
+    expect_deliveries(s, MASK(FAILED), e, 2);
+    assert_int_equal(deliveries(s, MASK(PENDING), e), 1);
+}
+
 static int setup_breaker(void **state)
 {
     (void)setup_with(state, "callback.breaker_ms", "400");
@@ -332,6 +359,8 @@ int main(void)
         TEST(test_delivery_resend_failed_bad_input),
         TEST(test_delivery_list_pages),
         cmocka_unit_test_setup_teardown(test_delivery_expires_while_held, setup_expiry, teardown),
+        cmocka_unit_test_setup_teardown(test_delivery_expires_past_one_that_cannot, setup_expiry,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_delivery_waits_for_the_breaker, setup_breaker,
                                         teardown),
         TEST(test_delivery_black_hole_and_99_good),

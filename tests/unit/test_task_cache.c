@@ -2,6 +2,7 @@
  * answered once a replay was. */
 #include "world.h"
 
+#include "base/log.h"
 #include "task/internal.h"
 
 #include <pthread.h>
@@ -240,6 +241,7 @@ static void test_no_stale_answer_after_a_replay(void **state)
     static struct world w;
     pthread_t threads[READERS];
     struct rl_err err, why = {.code = RL_ENGINE_ERROR, .reason = "boom"};
+    rl_log_set_level(RL_LOG_WARN);
     world_init(&w);
     (void)world_open(&w);
     struct task *made = world_submit(&w, "{\"prompt\":\"x\"}");

@@ -9,6 +9,9 @@
 
 #include "wan_folder.h"
 
+#include "base/fs.h"
+#include "engine/wan/tokenizer.h"
+
 #include <math.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -303,6 +306,34 @@ static void test_model_refuses_wrong_tensors(void **state)
     refused("encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight", "missing");
 }
 
+/* Each tensor of each part: without it, and with one row too many. */
+static void test_model_every_tensor_counts(void **state)
+{
+    struct wan_file *const files[] = {&dit, &text, &vae};
+
+    (void)state;
+    for (size_t f = 0; f < RL_ARRAY_LEN(files); f++) {
+        for (size_t i = 0; i < files[f]->count; i++) {
+            struct wan_file_tensor *t = &files[f]->tensors[i];
+            struct wan_file_tensor kept = *t;
+
+            t->name[0] = 'X';
+            write_comfy();
+            refused(".safetensors", "");
+            *t = kept;
+            t->bytes = t->bytes / (size_t)t->dims[0] * (size_t)(t->dims[0] + 1);
+            t->dims[0]++;
+            write_comfy();
+            /* the vocabulary is whatever the table has */
+            if (strcmp(t->name, "shared.weight") == 0)
+                wan_model_close(opened());
+            else
+                refused(".safetensors: ", "");
+            *t = kept;
+        }
+    }
+}
+
 static void test_model_refuses_other_models(void **state)
 {
     struct wan_sizes sizes = wan_tiny;
@@ -348,6 +379,16 @@ static void test_model_refuses_other_models(void **state)
     refused("dit.safetensors holds no transformer", "other names");
 }
 
+static struct wan_model *opened_with_vocab(int64_t vocab)
+{
+    struct wan_file_tensor *t = named(&text, "shared.weight");
+
+    t->dims[0] = vocab;
+    t->bytes = (size_t)(vocab * t->dims[1]) * sizeof(float);
+    write_comfy();
+    return opened();
+}
+
 static void test_model_folders(void **state)
 {
     struct wan_model *model = NULL;
@@ -381,6 +422,45 @@ static void test_model_folders(void **state)
     assert_int_equal(wan_model_open_files(&none, &model, &err), RL_NOT_FOUND);
     assert_non_null(strstr(err.reason, "text encoder"));
     wan_model_close(NULL);
+}
+
+/* The tokenizer comes with the text encoder, or lies beside it. */
+static void test_model_tokenizer(void **state)
+{
+    struct wan_model *model = opened_with_vocab(1000);
+    struct tokenizer *t = NULL;
+    struct rl_err err = {0};
+    char *bytes = NULL;
+    size_t len = 0;
+    char path[160];
+
+    (void)state;
+    assert_int_equal(wan_model_tokenizer(model, &t, &err), RL_NOT_FOUND);
+    assert_non_null(strstr(err.reason, "text.safetensors: no tokenizer"));
+    wan_model_close(model);
+
+    assert_int_equal(rl_fs_read(TOKENIZER_DATA "/bytes.model", 1 << 20, &bytes, &len, &err), RL_OK);
+    wan_file_add(&text, "U8", (int64_t[]){(int64_t)len}, 1, bytes, "spiece_model");
+    write_comfy();
+    model = opened();
+    assert_int_equal(wan_model_tokenizer(model, &t, &err), RL_OK);
+    assert_true(tokenizer_vocab(t) > 500);
+    tokenizer_free(t);
+    wan_model_close(model);
+
+    text.count--;
+    make_dir("tokenizer");
+    (void)snprintf(path, sizeof(path), "%s/tokenizer/spiece.model", folder);
+    wan_file_raw(path, bytes, len, 0);
+    model = opened_with_vocab(1000);
+    assert_int_equal(wan_model_tokenizer(model, &t, &err), RL_OK);
+    tokenizer_free(t);
+    wan_model_close(model);
+    model = opened_with_vocab(40);
+    assert_int_equal(wan_model_tokenizer(model, &t, &err), RL_INVALID_FIELD);
+    assert_non_null(strstr(err.reason, "more pieces than the table"));
+    wan_model_close(model);
+    free(bytes);
 }
 
 /* ---- values ---- */
@@ -485,7 +565,9 @@ int main(void)
         TEST(test_model_metadata_refused),
         TEST(test_model_refuses_wrong_tensors),
         TEST(test_model_refuses_other_models),
+        TEST(test_model_every_tensor_counts),
         TEST(test_model_folders),
+        TEST(test_model_tokenizer),
         TEST(test_model_values_bounds),
         cmocka_unit_test(test_numbers_all_values),
     };

@@ -17,8 +17,9 @@ enum rl_rc part_fail(const struct part *part, const char *name, const char *why,
 {
     char in_file[WAN_NAME];
 
-    return shard_fail(err, part->label, names_in_file(&part->names, name, in_file) ? in_file : name,
-                      why);
+    (void)shard_fail(err, part->label, names_in_file(&part->names, name, in_file) ? in_file : name,
+                     why);
+    return RL_INVALID_FIELD; /* what shard_fail returns */
 }
 
 const struct tensor *part_find(const struct part *part, const char *name)
@@ -166,18 +167,59 @@ static enum rl_rc check_need(void *user, const struct need *need, struct rl_err 
     if (!fits || count != wanted || (need->ndim > 1 && t->ndim != need->ndim))
         return part_fail(part, need->name, "a shape that does not fit the other tensors", err);
     part->parameters += wanted;
+    part->used[t - safetensors_at(part->file, 0)] = true;
     return scale_of(part, t, &scale, err);
+}
+
+/* A tensor of the networks' repeated parts, in any dialect, and none of the numbers beside F8. */
+static bool in_layers(const struct part *part, const char *name)
+{
+    static const char *const layers[] = {"blocks.", "encoder.block.", "decoder."};
+    const char *last = strrchr(name, '.');
+    size_t n = strlen(part->names.prefix);
+
+    if (strncmp(name, part->names.prefix, n) != 0 || !last || strstr(last, "scale") ||
+        strcmp(last, ".comfy_quant") == 0)
+        return false;
+    for (size_t i = 0; i < RL_ARRAY_LEN(layers); i++) {
+        bool mine = part->names.part == WAN_VAE ? i == 2 : i < 2;
+        if (mine && strncmp(name + n, layers[i], strlen(layers[i])) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Nothing in the layers is left over. Their number was read from single tensors, so one that is
+ * missing could otherwise end the network early; and other kinds of models have other parts. */
+static enum rl_rc check_left_over(const struct part *part, struct rl_err *err)
+{
+    for (size_t i = 0; i < safetensors_count(part->file); i++) {
+        const char *name = safetensors_at(part->file, i)->name;
+        if (!part->used[i] && in_layers(part, name))
+            return shard_fail(err, part->label, name,
+                              "left over: others are missing, or it is another kind of model");
+    }
+    return RL_OK;
 }
 
 static enum rl_rc check_needs(struct wan_model *model, struct rl_err *err)
 {
-    for (int i = 0; i < WAN_PARTS; i++) {
-        struct needs needs = {.user = &model->parts[i], .each = check_need};
-        enum rl_rc rc = needs_of(&model->config, (enum wan_part)i, &needs, err);
-        if (rc)
-            return rc;
+    enum rl_rc rc = RL_OK;
+
+    for (int i = 0; i < WAN_PARTS && !rc; i++) {
+        struct part *part = &model->parts[i];
+        const struct needs needs = {.user = part, .each = check_need};
+
+        part->used = calloc(safetensors_count(part->file), sizeof(*part->used));
+        if (!part->used)
+            return rl_fail(err, RL_NO_MEMORY, "out of memory");
+        rc = needs_of(&model->config, (enum wan_part)i, &needs, err);
+        if (!rc)
+            rc = check_left_over(part, err);
+        free(part->used);
+        part->used = NULL;
     }
-    return RL_OK;
+    return rc;
 }
 
 /* The parts from memory, or by their paths. */
@@ -309,33 +351,40 @@ enum rl_rc wan_model_row(const struct wan_model *model, enum wan_part part, cons
                             err);
 }
 
+static enum rl_rc tokenizer_of_file(const char *path, struct tokenizer **ret_tokenizer,
+                                    struct rl_err *err)
+{
+    AUTO_FREE char *bytes = NULL;
+    size_t len = 0;
+    enum rl_rc rc = rl_fs_read(path, (size_t)64 << 20, &bytes, &len, err);
+
+    return rc ? rc : tokenizer_new(bytes, len, ret_tokenizer, err);
+}
+
 enum rl_rc wan_model_tokenizer(const struct wan_model *model, struct tokenizer **ret_tokenizer,
                                struct rl_err *err)
 {
     const struct part *part = &model->parts[WAN_TEXT];
     const struct tensor *t = safetensors_find(part->file, "spiece_model");
     struct tokenizer *tokenizer = NULL;
-    AUTO_FREE char *bytes = NULL;
-    size_t len = 0;
-    enum rl_rc rc = RL_OK;
+    enum rl_rc rc;
 
     if (model->tokenizer)
-        rc = rl_fs_read(model->tokenizer, (size_t)64 << 20, &bytes, &len, err);
-    else if (!t || strcmp(t->dtype, "U8") != 0)
+        rc = tokenizer_of_file(model->tokenizer, &tokenizer, err);
+    else if (t && strcmp(t->dtype, "U8") == 0)
+        rc = tokenizer_new(t->data, t->bytes, &tokenizer, err);
+    else
         rc = rl_fail(err, RL_NOT_FOUND,
                      "%.80s: no tokenizer (spiece_model) in it, and no spiece.model", part->label);
     if (rc)
         return rc;
-    rc = bytes ? tokenizer_new(bytes, len, &tokenizer, err)
-               : tokenizer_new(t->data, t->bytes, &tokenizer, err);
-    if (!rc && tokenizer_vocab(tokenizer) > model->config.text.vocab) {
+    if (tokenizer_vocab(tokenizer) > model->config.text.vocab) {
         tokenizer_free(tokenizer);
         return rl_fail(err, RL_INVALID_FIELD, "%.80s: the tokenizer has more pieces than the table",
                        part->label);
     }
-    if (!rc)
-        *ret_tokenizer = tokenizer;
-    return rc;
+    *ret_tokenizer = tokenizer;
+    return RL_OK;
 }
 
 /* ---- estimates ---- */

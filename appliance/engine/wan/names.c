@@ -198,20 +198,19 @@ static int count_blocks(const struct safetensors *file, const struct names *name
 bool names_detect(const struct safetensors *file, enum wan_part part, struct names *ret_names)
 {
     static const struct {
+        const char *prefix, *witness;
         enum wan_part part;
-        const char *prefix;
         bool other;
-        const char *witness;
     } layouts[] = {
-        {WAN_DIT, "", false, "head.modulation"},
-        {WAN_DIT, "model.diffusion_model.", false, "head.modulation"},
-        {WAN_DIT, "diffusion_model.", false, "head.modulation"},
-        {WAN_DIT, "", true, "condition_embedder.time_proj.weight"},
-        {WAN_TEXT, "", false, "encoder.final_layer_norm.weight"},
-        {WAN_TEXT, "", true, "token_embedding.weight"},
-        {WAN_VAE, "", false, "decoder.middle.0.residual.0.gamma"},
-        {WAN_VAE, "first_stage_model.", false, "decoder.middle.0.residual.0.gamma"},
-        {WAN_VAE, "", true, "decoder.mid_block.resnets.0.norm1.gamma"},
+        {"", "head.modulation", WAN_DIT, false},
+        {"model.diffusion_model.", "head.modulation", WAN_DIT, false},
+        {"diffusion_model.", "head.modulation", WAN_DIT, false},
+        {"", "condition_embedder.time_proj.weight", WAN_DIT, true},
+        {"", "encoder.final_layer_norm.weight", WAN_TEXT, false},
+        {"", "token_embedding.weight", WAN_TEXT, true},
+        {"", "decoder.middle.0.residual.0.gamma", WAN_VAE, false},
+        {"first_stage_model.", "decoder.middle.0.residual.0.gamma", WAN_VAE, false},
+        {"", "decoder.mid_block.resnets.0.norm1.gamma", WAN_VAE, true},
     };
 
     for (size_t i = 0; i < RL_ARRAY_LEN(layouts); i++) {

@@ -11,6 +11,7 @@ struct part {
     struct names names;
     bool scaled; /* the file says that its F8 matrices have scales */
     int64_t parameters;
+    bool *used; /* owned, during the opening: per tensor of the file, a network asks for it */
 };
 
 struct wan_model {

@@ -1,7 +1,7 @@
 /* SentencePiece models: the protobuf is walked field by field (unknown ones are passed over), then
  * the pieces that may occur in text become a tree of bytes. Owns the copy of the model's bytes.
  * Invariant: every length is checked against its enclosing field before a byte of it is read, and
- * nothing is allocated that the model's size does not bound (13 bytes per byte of it). Source:
+ * nothing is allocated that the model's size does not bound (40 bytes per byte of it). Source:
  * google/sentencepiece, src/sentencepiece_model.proto. */
 #include "engine/wan/pieces.h"
 
@@ -254,20 +254,37 @@ static enum rl_rc read_model(struct tokenizer *t, struct span s, struct rl_err *
 
 /* ---- the tree ---- */
 
-static int compare_pieces(const void *left, const void *right, void *user)
-{
-    const struct piece *pieces = user;
-    const struct piece *a = &pieces[*(const int32_t *)left];
-    const struct piece *b = &pieces[*(const int32_t *)right];
-    int order = memcmp(a->text, b->text, a->len < b->len ? a->len : b->len);
+/* A piece to be sorted, with its first eight bytes at hand: most comparisons need no more. */
+struct key {
+    uint64_t head; /* big-endian, NULs behind a short piece's end: no piece has one of its own */
+    int32_t id;
+};
 
-    if (order)
-        return order;
-    return (a->len > b->len) - (a->len < b->len);
+static struct key key_of(const struct tokenizer *t, int32_t id)
+{
+    const struct piece *piece = &t->pieces[id];
+    uint64_t head = 0;
+
+    memcpy(&head, piece->text, piece->len < sizeof(head) ? piece->len : sizeof(head));
+    return (struct key){.head = be64toh(head), .id = id};
 }
 
-/* The ids of the pieces that may occur in text, in the order of their bytes; each once. */
-static enum rl_rc sort_pieces(const struct tokenizer *t, int32_t *order, uint32_t *ret_count,
+static int compare_keys(const void *left, const void *right, void *user)
+{
+    const struct piece *pieces = user;
+    const struct key *x = left;
+    const struct key *y = right;
+
+    if (x->head != y->head)
+        return x->head < y->head ? -1 : 1;
+    const struct piece *a = &pieces[x->id];
+    const struct piece *b = &pieces[y->id];
+    int order = memcmp(a->text, b->text, a->len < b->len ? a->len : b->len);
+    return order ? order : (a->len > b->len) - (a->len < b->len);
+}
+
+/* The pieces that may occur in text, in the order of their bytes; each once. */
+static enum rl_rc sort_pieces(const struct tokenizer *t, struct key *order, uint32_t *ret_count,
                               size_t *ret_nodes, struct rl_err *err)
 {
     uint32_t n = 0;
@@ -275,16 +292,16 @@ static enum rl_rc sort_pieces(const struct tokenizer *t, int32_t *order, uint32_
 
     for (int32_t i = 0; i < t->count; i++) {
         if (in_text(t->pieces[i].type))
-            order[n++] = i;
+            order[n++] = key_of(t, i);
     }
     if (n)
-        qsort_r(order, n, sizeof(*order), compare_pieces, t->pieces);
+        qsort_r(order, n, sizeof(*order), compare_keys, t->pieces);
     for (uint32_t i = 0; i < n; i++) {
-        const struct piece *a = &t->pieces[order[i]];
+        const struct piece *a = &t->pieces[order[i].id];
         uint32_t shared = 0;
 
         if (i) {
-            const struct piece *b = &t->pieces[order[i - 1]];
+            const struct piece *b = &t->pieces[order[i - 1].id];
             while (shared < a->len && shared < b->len && a->text[shared] == b->text[shared])
                 shared++;
             if (shared == a->len)
@@ -303,7 +320,7 @@ struct range {
 };
 
 /* Give node `at` its id and its children; the children's ranges go behind all others. */
-static void expand(struct tokenizer *t, const int32_t *order, struct range *ranges, size_t at,
+static void expand(struct tokenizer *t, const struct key *order, struct range *ranges, size_t at,
                    size_t *used)
 {
     struct range r = ranges[at];
@@ -311,13 +328,13 @@ static void expand(struct tokenizer *t, const int32_t *order, struct range *rang
 
     node->id = -1;
     node->first = (uint32_t)*used;
-    if (r.lo < r.hi && t->pieces[order[r.lo]].len == r.depth)
-        node->id = order[r.lo++];
+    if (r.lo < r.hi && t->pieces[order[r.lo].id].len == r.depth)
+        node->id = order[r.lo++].id;
     while (r.lo < r.hi) {
-        uint8_t byte = (uint8_t)t->pieces[order[r.lo]].text[r.depth];
+        uint8_t byte = (uint8_t)t->pieces[order[r.lo].id].text[r.depth];
         uint32_t end = r.lo + 1;
 
-        while (end < r.hi && (uint8_t)t->pieces[order[end]].text[r.depth] == byte)
+        while (end < r.hi && (uint8_t)t->pieces[order[end].id].text[r.depth] == byte)
             end++;
         ranges[*used] = (struct range){r.lo, end, r.depth + 1};
         t->nodes[(*used)++].byte = byte;
@@ -328,7 +345,7 @@ static void expand(struct tokenizer *t, const int32_t *order, struct range *rang
 
 static enum rl_rc build_tree(struct tokenizer *t, struct rl_err *err)
 {
-    AUTO_FREE int32_t *order = malloc((size_t)t->count * sizeof(*order));
+    AUTO_FREE struct key *order = malloc((size_t)t->count * sizeof(*order));
     AUTO_FREE struct range *ranges = NULL;
     uint32_t count = 0;
     size_t nodes = 0;

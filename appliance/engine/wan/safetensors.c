@@ -142,7 +142,6 @@ static enum rl_rc read_index(struct scan *scan, struct safetensors *file, const 
 static enum rl_rc open_index(struct safetensors *file, const char *path, struct rl_err *err)
 {
     AUTO_FREE char *text = NULL;
-    AUTO_FREE struct pair *pairs = NULL;
     size_t len = 0;
     size_t count = 0;
     enum rl_rc rc = rl_fs_read(path, MAX_HEADER, &text, &len, err);
@@ -154,6 +153,7 @@ static enum rl_rc open_index(struct safetensors *file, const char *path, struct 
     if (!file->index_strings || !file->shards)
         return rl_fail(err, RL_NO_MEMORY, "out of memory");
 
+    AUTO_FREE struct pair *pairs = NULL;
     struct scan scan = {.file = shard_name(path),
                         .text = text,
                         .len = len,

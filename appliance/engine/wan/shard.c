@@ -323,7 +323,7 @@ static enum rl_rc check_cover(struct safetensors *file, size_t first, const stru
                               const char *data, struct rl_err *err)
 {
     struct tensor *tensors = file->tensors ? file->tensors + first : NULL;
-    size_t count = file->count - first;
+    size_t count = tensors ? file->count - first : 0;
     const char *at = data;
 
     if (count)
