@@ -29,6 +29,8 @@
       "silence after which a connection is dropped; also bounds slow request heads")                              \
     X(HTTP_BODY_DEADLINE_MS, "http.body_deadline_ms", INT, "15000", 500, 600000, "ms",                            \
       "total time for one request body, however slowly its bytes drip")                                           \
+    X(HTTP_STALL_MS, "http.stall_ms", INT, "60000", 1000, 3600000, "ms",                                          \
+      "how long a download may stand still, as a paused player lets it; 5 s at most while threads are short")     \
     X(HTTP_KEEP_ALIVE_MS, "http.keep_alive_ms", INT, "5000", 100, 60000, "ms",                                    \
       "idle time of a kept connection, which holds a thread meanwhile")                                           \
     X(HTTP_ALLOWED_HOSTS, "http.allowed_hosts", TEXT, "", 0, 4096, "names",                                       \

@@ -10,9 +10,50 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "config/config.h"
 #include "http/range.h"
 
 #define STREAM_STEP_BYTES (256u << 10)
+#define GOODBYE_MS        1000 /* a download may still end in this time when the server stops */
+#define CROWDED_STALL_MS  5000
+
+/* Is it time to give up on a download that last moved at moved_ms? */
+static bool file_over(const struct request *r, int socket, int64_t moved_ms)
+{
+    struct http *http = r->http;
+    int64_t now = rl_mono_ms(), stops_ms = atomic_load(&http->stops_ms);
+    int64_t stall_ms = config_int(http->cfg, CFG_HTTP_STALL_MS);
+    if (http_crowded(http) && stall_ms > CROWDED_STALL_MS)
+        stall_ms = CROWDED_STALL_MS;
+    return (stops_ms && now - stops_ms > GOODBYE_MS) || now - moved_ms > stall_ms ||
+           (socket >= 0 && wire_left(socket));
+}
+
+/* All of it, however slowly it is read. The library gives up on a write after the request time-out
+ * and does not say whether the client has gone or only paused, as players do. */
+static bool write_patiently(struct request *r, const char *bytes, size_t len)
+{
+    int64_t moved_ms = rl_mono_ms();
+    int socket = -1;
+    while (len > 0) {
+        int n = mg_write(r->conn, bytes, len);
+        if (n > 0) {
+            bytes += n;
+            len -= (size_t)n;
+            moved_ms = rl_mono_ms();
+        }
+        if (len > 0 && socket < 0) { /* stalled: now it matters which socket it is */
+            struct wire_ends ends = request_ends(r);
+            socket = wire_find(&ends);
+            if (socket < 0)
+                return false;
+        }
+        if (len > 0 && file_over(r, socket, moved_ms))
+            return false;
+    }
+    return true;
+}
 
 void file_stream(struct request *r, int fd, int64_t from, int64_t len)
 {
@@ -22,7 +63,7 @@ void file_stream(struct request *r, int fd, int64_t from, int64_t len)
         ssize_t n = pread(fd, step, want, (off_t)from);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n <= 0 || mg_write(r->conn, step, (size_t)n) != (int)n)
+        if (n <= 0 || file_over(r, -1, rl_mono_ms()) || !write_patiently(r, step, (size_t)n))
             break;
         from += n;
         len -= n;
@@ -72,6 +113,9 @@ static enum rl_rc open_result(struct request *r, const struct task *task, bool p
         return rl_fail(err, RL_NOT_FOUND, "the file is gone");
     if (fd < 0 || fstat(fd, ret_stat) != 0)
         return rl_fail(err, RL_IO_ERROR, "open %s: %s", path, strerror(errno));
+    if (!poster && ret_stat->st_size != task->video_bytes)
+        return rl_fail(err, RL_IO_ERROR, "%s has %lld bytes, the task says %lld", path,
+                       (long long)ret_stat->st_size, (long long)task->video_bytes);
     *ret_fd = fd;
     fd = -1;
     return RL_OK;

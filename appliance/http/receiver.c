@@ -39,13 +39,13 @@ static bool read_body(struct mg_connection *conn, struct rl_buf *body)
     int64_t until = rl_mono_ms() + BODY_DEADLINE;
     char step[4096];
     int n = 0;
-    while ((length < 0 || (long long)body->len < length) &&
+    bool late = false;
+    while (!late && !body->failed && (length < 0 || (long long)body->len < length) &&
            (n = mg_read(conn, step, sizeof(step))) > 0) {
         rl_buf_append(body, step, (size_t)n);
-        if (body->failed || rl_mono_ms() > until)
-            break;
+        late = rl_mono_ms() > until;
     }
-    bool whole = n >= 0 && (length < 0 || (long long)body->len == length);
+    bool whole = n >= 0 && !late && (length < 0 || (long long)body->len == length);
     if (body->failed)
         answer(conn, 413, "the body is too large\n");
     else if (!whole)

@@ -33,6 +33,18 @@ void request_init(struct request *r, struct http *http, struct mg_connection *co
     r->close = !head_keep_alive(r->fields, r->field_count, r->info->http_version);
 }
 
+/* White space behind a value is no part of it (RFC 9110, 5.5); the library leaves it there. The
+ * text lies in the connection's own buffer. */
+static void trim_values(struct request *r)
+{
+    for (size_t i = 0; i < r->field_count; i++) {
+        char *value = (char *)(uintptr_t)r->fields[i].value;
+        size_t len = strlen(value);
+        while (len > 0 && (value[len - 1] == ' ' || value[len - 1] == '\t'))
+            value[--len] = '\0';
+    }
+}
+
 enum rl_rc request_check(struct request *r, struct rl_err *err)
 {
     enum rl_rc rc = head_check(r->fields, r->field_count, r->info->http_version, &r->facts, err);
@@ -47,6 +59,7 @@ enum rl_rc request_check(struct request *r, struct rl_err *err)
         r->close = true; /* what follows on this connection cannot be trusted to be a request */
         return rc;
     }
+    trim_values(r); /* not before: head_layout_ok measures them */
     r->body_done = !r->facts.chunked && r->facts.length == 0;
     r->close = r->close || r->facts.chunked;
     if (!host_allowed(r->facts.host, r->http->listen_ip,

@@ -59,6 +59,7 @@ struct http {
     _Atomic int sockets;           /* WebSockets open or being opened */
     _Atomic int connections;       /* connections that hold a thread now */
     _Atomic bool draining;         /* http_stop was called */
+    _Atomic int64_t stops_ms;      /* rl_mono_ms of that; 0 = not yet */
     _Atomic bool backup_busy;      /* one backup at a time, until its last byte is out */
     _Atomic(const char *) unready; /* static text, NULL = ready */
     _Atomic int64_t answers[6];    /* since the start, by the first digit of the status */
@@ -106,6 +107,10 @@ struct request {
     int status;
     int64_t began_us;
 };
+
+/* ---- server.c ---- */
+/* Are three quarters of the threads for ordinary requests taken? */
+bool http_crowded(struct http *http);
 
 /* ---- request.c ---- */
 /* Fill `r` from the connection; the checks come after, so that even a refused head has an id and a

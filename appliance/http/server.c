@@ -55,15 +55,10 @@ static bool is_probe(const struct request *r)
     return !strcmp(r->path, "/healthz") || !strcmp(r->path, "/readyz");
 }
 
-static int held_connections(struct http *http)
+bool http_crowded(struct http *http)
 {
-    return atomic_load(&http->streams) + atomic_load(&http->sockets);
-}
-
-/* From three quarters of the threads on. */
-static bool is_crowded(const struct http *http, int busy)
-{
-    return busy * 4 >= http->threads * 3;
+    int held = atomic_load(&http->streams) + atomic_load(&http->sockets);
+    return (atomic_load(&http->connections) - held) * 4 >= http->threads * 3;
 }
 
 /* Thread budgets: in a crowd connections are not kept, beyond the budget requests are turned away.
@@ -72,8 +67,7 @@ static enum rl_rc admit(struct request *r, int in_flight, struct rl_err *err)
 {
     struct http *http = r->http;
     int connections = atomic_load(&http->connections);
-    int busy = (in_flight > connections ? in_flight : connections) - held_connections(http);
-    if (is_crowded(http, busy))
+    if (http_crowded(http))
         r->close = true;
     if (is_probe(r))
         return RL_OK;
@@ -160,8 +154,8 @@ static int init_connection(const struct mg_connection *conn, void **conn_data)
 {
     struct http *http = mg_get_user_data(mg_get_context(conn));
     (void)conn_data; /* nothing is kept per connection */
-    int connections = atomic_fetch_add(&http->connections, 1) + 1;
-    if (is_crowded(http, connections - held_connections(http)))
+    atomic_fetch_add(&http->connections, 1);
+    if (http_crowded(http))
         watch_crowd(http->watch, http->port,
                     config_int(http->cfg, CFG_HTTP_REQUEST_TIMEOUT_MS) / 2);
     return 0;
@@ -340,6 +334,7 @@ void http_stop(struct http *http, int64_t wait_ms)
 {
     if (!http)
         return;
+    atomic_store(&http->stops_ms, rl_mono_ms());
     atomic_store(&http->draining, true);
     hub_ring(tasks_hub(http->tasks)); /* streams end */
     struct timespec until = rl_deadline(CLOCK_MONOTONIC, wait_ms);

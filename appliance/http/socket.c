@@ -216,12 +216,6 @@ static void answer_locked(struct socket *s, const char *op, const char *code, co
     atomic_store(&s->wanted, true);
 }
 
-static void add_task_locked(struct socket *s, int64_t task_id)
-{
-    if (s->task_count < SOCKET_TASKS && !subscribed_locked(s, task_id))
-        s->tasks[s->task_count++] = task_id;
-}
-
 static void drop_task_locked(struct socket *s, int64_t task_id)
 {
     for (size_t i = 0; i < s->task_count; i++)
@@ -229,33 +223,91 @@ static void drop_task_locked(struct socket *s, int64_t task_id)
             s->tasks[i--] = s->tasks[--s->task_count];
 }
 
-static enum rl_rc apply_locked(struct socket *s, const struct rl_json *root, bool add,
-                               struct rl_err *err)
+/* What a client's message asks for. */
+struct wish {
+    const char *op;
+    bool all;
+    bool has_after;
+    int64_t after;
+    const struct rl_json *task_ids; /* checked; NULL = none given */
+};
+
+static enum rl_rc check_ids(const struct rl_json *ids, struct rl_err *err)
 {
-    const struct rl_json *all = rl_json_get(root, "all"), *ids = rl_json_get(root, "task_ids"),
-                         *after = rl_json_get(root, "after");
-    if (!all && !ids)
-        return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "or all is required");
-    if (after && rl_json_int(after, "after", 0, RL_JSON_MAX_INT, &s->seen, err) != RL_OK)
-        return err->code;
-    if (all && rl_json_is_true(all))
-        s->all = add;
-    if (all && rl_json_is_true(all) && !add)
-        s->task_count = 0;
+    int64_t id;
+    if (rl_json_type(ids) != RL_JSON_ARRAY)
+        return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "must be a list of task ids");
     for (const struct rl_json *v = rl_json_child(ids); v; v = rl_json_next(v)) {
         const char *text = rl_json_text(v);
-        int64_t id;
         if (!text || !task_id_parse(text, strlen(text), &id))
             return rl_fail_field(err, RL_INVALID_FIELD, "task_ids",
                                  "holds something that is no task id");
-        if (add && s->task_count == SOCKET_TASKS)
-            return rl_fail_field(err, RL_INVALID_FIELD, "task_ids",
-                                 "at most %d tasks per socket; subscribe to all", SOCKET_TASKS);
-        if (add)
-            add_task_locked(s, id);
-        else
-            drop_task_locked(s, id);
     }
+    return RL_OK;
+}
+
+static enum rl_rc parse_wish(const struct rl_json *root, struct wish *ret_wish, struct rl_err *err)
+{
+    struct wish wish = {.op = rl_json_text(rl_json_get(root, "op"))};
+    bool ping = wish.op && !strcmp(wish.op, "ping");
+    bool has_all = false;
+    if (!wish.op ||
+        (!ping && strcmp(wish.op, "subscribe") != 0 && strcmp(wish.op, "unsubscribe") != 0))
+        return rl_fail_field(err, RL_INVALID_FIELD, "op", "must be subscribe, unsubscribe or ping");
+    for (const struct rl_json *v = rl_json_child(root); v; v = rl_json_next(v)) {
+        const char *name = rl_json_name(v);
+        enum rl_rc rc = RL_OK;
+        if (!strcmp(name, "op"))
+            continue;
+        if (!ping && !strcmp(name, "task_ids")) {
+            wish.task_ids = v;
+            rc = check_ids(v, err);
+        } else if (!ping && !strcmp(name, "after")) {
+            wish.has_after = true;
+            rc = rl_json_int(v, "after", 0, RL_JSON_MAX_INT, &wish.after, err);
+        } else if (!ping && !strcmp(name, "all")) {
+            has_all = true;
+            wish.all = rl_json_is_true(v);
+            if (rl_json_type(v) != RL_JSON_BOOL)
+                rc = rl_fail_field(err, RL_INVALID_FIELD, "all", "must be true or false");
+        } else {
+            rc = rl_fail_field(err, RL_INVALID_FIELD, name, "unknown field");
+        }
+        if (rc != RL_OK)
+            return rc;
+    }
+    if (!ping && !has_all && !wish.task_ids)
+        return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "or all is required");
+    *ret_wish = wish;
+    return RL_OK;
+}
+
+/* All of a wish, or nothing of it. */
+static enum rl_rc apply_locked(struct socket *s, const struct wish *wish, struct rl_err *err)
+{
+    bool add = wish->op[0] == 's';
+    size_t before = s->task_count;
+    int64_t id;
+    for (const struct rl_json *v = rl_json_child(wish->task_ids); v; v = rl_json_next(v)) {
+        const char *text = rl_json_text(v);
+        (void)task_id_parse(text, strlen(text), &id); /* checked */
+        if (!add) {
+            drop_task_locked(s, id);
+        } else if (!subscribed_locked(s, id)) {
+            if (s->task_count == SOCKET_TASKS) {
+                s->task_count = before;
+                return rl_fail_field(err, RL_INVALID_FIELD, "task_ids",
+                                     "at most %d tasks per socket; subscribe to all", SOCKET_TASKS);
+            }
+            s->tasks[s->task_count++] = id;
+        }
+    }
+    if (wish->has_after)
+        s->seen = wish->after;
+    if (wish->all)
+        s->all = add;
+    if (wish->all && !add)
+        s->task_count = 0;
     return RL_OK;
 }
 
@@ -265,20 +317,17 @@ static void understand(struct socket *s, const char *text, size_t len)
 {
     AUTO_JSON struct rl_json *root = NULL;
     struct rl_err err = {.code = RL_OK};
+    struct wish wish = {.op = ""};
     enum rl_rc rc = rl_json_parse(text, len, &root, &err);
-    const char *op = rc == RL_OK ? rl_json_text(rl_json_get(root, "op")) : NULL;
+    if (rc == RL_OK)
+        rc = parse_wish(root, &wish, &err);
     pthread_mutex_lock(&s->lock);
-    if (rc != RL_OK) {
-        answer_locked(s, NULL, rl_code_name(rc), err.reason);
-    } else if (op && !strcmp(op, "ping")) {
+    if (rc == RL_OK && !strcmp(wish.op, "ping"))
         answer_locked(s, "pong", NULL, NULL);
-    } else if (op && (!strcmp(op, "subscribe") || !strcmp(op, "unsubscribe"))) {
-        rc = apply_locked(s, root, op[0] == 's', &err);
-        answer_locked(s, op[0] == 's' ? "subscribed" : "unsubscribed",
-                      rc == RL_OK ? NULL : rl_code_name(rc), err.reason);
-    } else {
-        answer_locked(s, NULL, "INVALID_FIELD", "op must be subscribe, unsubscribe or ping");
-    }
+    else if (rc == RL_OK && (rc = apply_locked(s, &wish, &err)) == RL_OK)
+        answer_locked(s, wish.op[0] == 's' ? "subscribed" : "unsubscribed", NULL, NULL);
+    else
+        answer_locked(s, NULL, rl_code_name(rc), err.reason);
     pthread_mutex_unlock(&s->lock);
     hub_wake(tasks_hub(s->http->tasks), &s->wanted);
 }

@@ -49,7 +49,8 @@ bool stream_over(const struct request *r)
 
 struct sse {
     struct request *r;
-    struct event_filter filter;
+    struct event_filter filter; /* of one task: without the states, since its end must be seen */
+    unsigned statuses;          /* what the client wants to hear of; 0 = all */
     struct hub_filter hub;
     int64_t seen; /* the last seq sent, or known not to concern this stream */
     struct rl_buf out;
@@ -120,9 +121,11 @@ static bool send_events(struct sse *s, struct rl_err *err)
         for (size_t i = 0; i < s->batch.count; i++) {
             const struct hub_event *e = &s->batch.events[i];
             enum task_status status;
-            rl_buf_fmt(&s->out, "event: status\nid: %lld\ndata: %s\n\n", (long long)e->seq,
-                       e->json);
-            s->over = task_status_parse(e->to_status, &status) && task_status_terminal(status);
+            bool known = task_status_parse(e->to_status, &status);
+            if (s->statuses == 0 || (known && (s->statuses & 1u << status)))
+                rl_buf_fmt(&s->out, "event: status\nid: %lld\ndata: %s\n\n", (long long)e->seq,
+                           e->json);
+            s->over = known && task_status_terminal(status);
         }
         bool more = s->batch.last > s->seen;
         s->seen = s->batch.last;
@@ -271,7 +274,9 @@ static enum rl_rc sse(struct request *r, int64_t task_id, struct rl_err *err)
     enum rl_rc rc = read_last_id(r, &last, err);
     const char *statuses = query_get(&r->query, "status");
     if (rc == RL_OK && statuses)
-        rc = statuses_parse(statuses, &s->filter.statuses, err);
+        rc = statuses_parse(statuses, &s->statuses, err);
+    if (task_id == 0)
+        s->filter.statuses = s->statuses;
     if (rc == RL_OK)
         rc = stream_enter(r, err);
     if (rc != RL_OK)

@@ -95,8 +95,11 @@ struct crowd {
 static bool is_loitering(int fd, const struct crowd *crowd)
 {
     struct tcp_info info = {0};
-    socklen_t len = sizeof(info);
-    if (!is_local(fd, crowd->port) || getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
+    socklen_t len = sizeof(info), int_len = sizeof(int);
+    int listens = 1;
+    if (!is_local(fd, crowd->port) ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &int_len) != 0 || listens ||
+        getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len) != 0 ||
         info.tcpi_last_data_recv < crowd->quiet_ms)
         return false;
     ssize_t n = recv(fd, crowd->head, HEAD_BYTES, MSG_PEEK | MSG_DONTWAIT);

@@ -145,6 +145,16 @@ test('chunked bodies and Expect: 100-continue work', async (t) => {
     assert.equal((await server.ids()).length, 2);
 });
 
+test('white space behind a header value is no part of it', async (t) => {
+    const server = await serve(t);
+    const text = body('spaces');
+    const lines = [`Content-Type: application/json \t`, `Content-Length: ${text.length}`, 'Idempotency-Key: mine \t ',
+        `Authorization: Bearer ${server.key} `];
+    const answer = await only(server, head(server, 'POST', T, lines, { auth: false }) + text);
+    assert.equal(answer.status, 202, answer.text);
+    assert.equal(answer.json.idempotency_key, 'mine');
+});
+
 test('pipelined requests each get their answer; garbage behind one ends the connection', async (t) => {
     const server = await serve(t);
     const get = head(server, 'GET', '/healthz');

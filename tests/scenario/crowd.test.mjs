@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import net from 'node:net';
 import test from 'node:test';
 
-import { eventually, ms, serve, tick } from './lib/reeld.mjs';
+import { eventually, ms, serve, small, tick } from './lib/reeld.mjs';
 
 const THREADS = 128; // http.threads as it comes
 const SPARE = 8;
@@ -53,6 +53,41 @@ test('as many silent, idle and slow connections as there are threads but eight: 
         assert.ok(took < ms(100), `${took} ms`);
         await tick(20);
     }
+});
+
+/** A raw connection of an honest client: {text, ended}. */
+function honest(t, server, first) {
+    const socket = net.connect(server.port, '127.0.0.1');
+    const state = { socket, text: '', ended: false };
+    t.after(() => socket.destroy());
+    socket.setEncoding('latin1').on('data', (part) => (state.text += part)).on('error', () => {});
+    socket.on('close', () => (state.ended = true));
+    socket.write(first);
+    return state;
+}
+
+test('in a crowd of silent connections nobody who has spoken is cut', async (t) => {
+    const server = await serve(t, { set: { 'http.heartbeat_ms': 500 } });
+    const auth = `Host: 127.0.0.1:${server.port}\r\nAuthorization: Bearer ${server.key}\r\n`;
+    const body = JSON.stringify(small('by drops'));
+    const stream = honest(t, server, `GET /api/v1/events HTTP/1.1\r\n${auth}Accept: text/event-stream\r\n\r\n`);
+    const poll = honest(t, server, `GET /api/v1/feeds/honest?wait=8 HTTP/1.1\r\n${auth}\r\n`);
+    const socket = honest(t, server, `GET /api/v1/ws HTTP/1.1\r\n${auth}Upgrade: websocket\r\nConnection: Upgrade\r\n`
+        + 'Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n');
+    await eventually('all three are served', () => /200 OK/.test(stream.text) && /101 /.test(socket.text));
+    await crowd(t, server, 150, ['silent']);
+    const upload = honest(t, server, `POST /api/v1/tasks HTTP/1.1\r\n${auth}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n`);
+    const head = honest(t, server, 'GET /healthz HT');
+    for (let i = 0; i < 8; i++) { // 4 s: well beyond half the request time-out
+        await tick(500);
+        upload.socket.write(body.slice(i * body.length / 8, (i + 1) * body.length / 8));
+        if (i === 2) head.socket.write(`TP/1.1\r\nHost: 127.0.0.1:${server.port}\r\n\r\n`);
+    }
+    await eventually('the upload is taken', () => / 202 /.test(upload.text));
+    assert.match(head.text, / 200 OK/);
+    await eventually('the poll is answered', () => /by drops|"to_status":"CREATED"/.test(poll.text));
+    await eventually('the stream goes on', () => /event: status/.test(stream.text));
+    assert.ok(!stream.ended && !socket.ended);
 });
 
 for (const [count, names] of [[600, ['silent']], [1500, ['silent']], [600, ['idle']], [600, ['slow']], [600, ['halting']],

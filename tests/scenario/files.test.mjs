@@ -1,8 +1,12 @@
 // Video and poster over HTTP: ranges, validators, who may read them.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import fs from 'node:fs';
+import net from 'node:net';
+import path from 'node:path';
 import test from 'node:test';
 
-import { assertProblem, serve, slow, small } from './lib/reeld.mjs';
+import { assertProblem, eventually, ms, serve, slow, small, tick } from './lib/reeld.mjs';
 import { receive } from './lib/receiver.mjs';
 
 /** One finished task with its whole file. */
@@ -148,4 +152,61 @@ test('the download_url of a callback needs no key; a forged signature opens noth
     assert.equal((await server.get(`/api/v1/tasks/${task.task_id}?sig=${sig}`, { key: null })).status, 401,
         'and for the file only');
     assert.equal((await server.get(`/api/v1/tasks/${task.task_id}/events?sig=${sig}`, { key: null })).status, 401);
+});
+
+/** Reads a download by hand: sends the request, then nothing is read until resume(). */
+function slowly(t, server, target) {
+    const socket = net.connect(server.port, '127.0.0.1');
+    t.after(() => socket.destroy());
+    const state = { socket, bytes: 0, ended: false };
+    socket.on('error', () => {});
+    socket.on('close', () => (state.ended = true));
+    socket.on('data', (part) => (state.bytes += part.length));
+    socket.pause();
+    socket.write(`GET ${target} HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\nAuthorization: Bearer ${server.key}\r\nConnection: close\r\n\r\n`);
+    return state;
+}
+
+/** A finished task whose video is this large: the file is made longer, and its row with it. */
+async function large(server, bytes) {
+    const done = await server.done((await server.submit(small('large'))).task_id);
+    const name = server.results().find((file) => file.startsWith(done.task_id) && file.endsWith('.mp4'));
+    await server.stop();
+    fs.truncateSync(path.join(server.dir, 'results', name), bytes);
+    execFileSync('sqlite3', [server.db, `UPDATE task SET video_bytes = ${bytes} WHERE task_id = ${done.task_id}`]);
+    await server.start();
+    return `/api/v1/tasks/${done.task_id}/video`;
+}
+
+test('a reader may pause, as players do; who never reads on is let go', async (t) => {
+    const server = await serve(t, { set: { 'http.request_timeout_ms': 500, 'http.stall_ms': 4000 } });
+    const target = await large(server, 64 << 20);
+    const paused = slowly(t, server, target);
+    const stuck = slowly(t, server, target);
+    await tick(2500); // five times what the library waits for one write
+    paused.socket.resume();
+    await eventually('all of it', () => paused.bytes > 64 << 20, 30000);
+    stuck.socket.on('data', () => {});
+    await tick(ms(5000));
+    stuck.socket.resume();
+    await eventually('cut', () => stuck.ended);
+    assert.ok(stuck.bytes < 64 << 20);
+});
+
+test('a stop does not wait for a download that nobody reads', async (t) => {
+    const server = await serve(t);
+    const held = slowly(t, server, await large(server, 64 << 20));
+    await eventually('under way', async () => /reeld_http_in_flight 2\n/.test((await server.get('/metrics')).text));
+    const began = Date.now();
+    await server.stop();
+    assert.ok(Date.now() - began < ms(6000), `stopped after ${Date.now() - began} ms`);
+    held.socket.destroy();
+});
+
+test('a file that is not the one of its row is not served', async (t) => {
+    const server = await serve(t);
+    const done = await server.done((await server.submit(small('swapped'))).task_id);
+    const name = server.results().find((file) => file.endsWith('.mp4'));
+    fs.truncateSync(path.join(server.dir, 'results', name), 100);
+    assertProblem(await server.get(`/api/v1/tasks/${done.task_id}/video`), 500, 'IO_ERROR');
 });

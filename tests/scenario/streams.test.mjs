@@ -107,6 +107,17 @@ test('filters: by status, by user; others\' tasks are never seen', async (t) => 
     assert.equal(refused.status, 404);
 });
 
+test('the stream of one task ends with it, also when its end is not asked for', async (t) => {
+    const server = await serve(t);
+    const task = await server.submit(small('cancelled', { run_at: '2099-01-01T00:00:00Z' }));
+    const target = `/api/v1/tasks/${task.task_id}/events?status=FAILED`;
+    const open = rawStream(server, target, { 'last-event-id': '0' }, () => false);
+    await server.post(`/api/v1/tasks/${task.task_id}/cancel`);
+    assert.deepEqual(seqs((await open).text), []);
+    const late = await rawStream(server, target, { 'last-event-id': '1' }, () => false);
+    assert.deepEqual([late.status, seqs(late.text)], [200, []]);
+});
+
 test('beats keep a silent stream alive; a revoked key ends it; the stop of the server ends it', async (t) => {
     const server = await serve(t, { set: { 'http.heartbeat_ms': 200 } });
     const { key, key_id } = await server.addKey('app');
@@ -251,9 +262,15 @@ test('WebSocket: strangers, bad words, the cap, revocation and the stop', async 
     const third = dial(t, server);
     await eventually('refused', () => third.socket.failure);
     assert.match(String(third.socket.failure), /503/);
-    for (const bad of ['not json', '{"op":"dance"}', '{"op":"subscribe"}', '{"op":"subscribe","task_ids":["x"]}'])
-        one.say(bad);
-    await eventually('four errors', () => one.of('error').length === 4);
+    const bad = ['not json', '{"op":"dance"}', '{"op":"subscribe"}', '{"op":"subscribe","task_ids":["1","x"]}',
+        '{"op":"subscribe","task_ids":{}}', '{"op":"subscribe","all":"yes"}', '{"op":"subscribe","all":true,"tasks":[]}',
+        '{"op":"ping","all":true}', '{"op":"subscribe","all":true,"after":-1}',
+        JSON.stringify({ op: 'subscribe', task_ids: Array.from({ length: 65 }, (_, i) => String(i + 1)) })];
+    for (const text of bad) one.say(text);
+    await eventually('an error for each', () => one.of('error').length === bad.length);
+    one.say({ op: 'unsubscribe', task_ids: ['9'] });
+    await eventually('an answer', () => one.of('unsubscribed').length === 1);
+    assert.deepEqual([one.of('unsubscribed')[0].data.all, one.of('unsubscribed')[0].data.tasks], [false, 0], 'nothing of them was applied');
     assert.equal(one.of('error')[0].data.code, 'MALFORMED_JSON');
     await server.api('DELETE', `/api/v1/keys/${key_id}`);
     await eventually('closed', () => two.socket.end);
