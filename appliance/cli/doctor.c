@@ -158,14 +158,22 @@ static void check_devices(struct report *r, const struct config *cfg, int *ret_g
     engines_close(engines);
 }
 
-static void check_encoder(struct report *r, int gpu)
+static void check_encoder(struct report *r, const struct config *cfg, int gpu)
 {
-    const char *name = video_encoder_name(gpu);
+    const char *name = NULL;
+    struct rl_err err;
+    struct video_params params = {.width = 832,
+                                  .height = 480,
+                                  .fps = 24,
+                                  .encoder = config_text(cfg, CFG_VIDEO_ENCODER),
+                                  .crf = (int)config_int(cfg, CFG_VIDEO_CRF),
+                                  .gpu = gpu,
+                                  .threads = 1};
 
-    if (name && *name && strcmp(name, "none") != 0)
-        finding(r, VERDICT_OK, "encoder", "%s", name);
+    if (video_ready(&params, &name, &err) == RL_OK)
+        finding(r, VERDICT_OK, "encoder", "%s with crf %d", name, params.crf);
     else
-        finding(r, VERDICT_FAIL, "encoder", "no H.264 encoder opens here");
+        finding(r, VERDICT_FAIL, "encoder", "%s", err.reason);
 }
 
 static void check_database(struct report *r, const char *dir)
@@ -208,7 +216,7 @@ static void examine(struct report *r, const struct config *cfg)
     if (usable)
         check_server(r, dir);
     check_devices(r, cfg, &gpu);
-    check_encoder(r, gpu);
+    check_encoder(r, cfg, gpu);
     if (usable) {
         check_database(r, dir);
         check_commits(r, dir);

@@ -51,7 +51,7 @@
     X(STORE_BALLAST, "store.ballast_bytes", INT, "67108864", 0, 1073741824, "bytes",                              \
       "file deleted when the disk is full, so that running tasks still reach an end")                             \
     X(STORE_MIN_FREE, "store.min_free_bytes", INT, "536870912", 0, 1099511627776, "bytes",                        \
-      "free space under which new tasks get 507, before GPU time is spent")                                       \
+      "free space under which new tasks, events, feeds, endpoints and keys get 507; what ends work goes on")                                       \
     /* tasks */                                                                                                   \
     X(PROMPT_BYTES, "task.prompt_bytes", INT, "32768", 16, 131072, "bytes", "longest prompt, in UTF-8 bytes")     \
     X(TASK_METADATA_BYTES, "task.metadata_bytes", INT, "8192", 0, 12288, "bytes",                                 \
@@ -131,7 +131,9 @@
     /* video */                                                                                                   \
     X(VIDEO_ENCODER, "video.encoder", CHOICE, "auto", 1, 16, "auto|h264_nvenc|libx264|libopenh264",               \
       "auto = the first of these that this machine can open")                                                     \
-    X(VIDEO_CRF, "video.crf", INT, "18", 0, 51, "", "H.264 quality: lower is better and larger; 18 looks lossless") \
+    X(VIDEO_CRF, "video.crf", INT, "18", 0, 51, "",                                                               \
+      "H.264 quality: lower is better and larger; 18 looks lossless; 0 is taken as 1, for browsers play no "      \
+      "lossless H.264")                                                                                           \
     /* callbacks */                                                                                               \
     X(CALLBACK_TRIES, "callback.tries", INT, "5", 1, 100, "tries",                                                \
       "attempts before the dead letter; 5 cover 40 s and more, 12 about a day")                                   \

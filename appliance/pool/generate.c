@@ -69,16 +69,21 @@ static bool flat(const struct engine_frame *frame)
     return true;
 }
 
+static struct video_params video_of(const struct maker *maker, int width, int height)
+{
+    return (struct video_params){.path = maker->part,
+                                 .width = width,
+                                 .height = height,
+                                 .fps = (int)maker->task->fps,
+                                 .encoder = config_text(maker->cfg, CFG_VIDEO_ENCODER),
+                                 .crf = (int)config_int(maker->cfg, CFG_VIDEO_CRF),
+                                 .gpu = maker->gpu};
+}
+
 static enum rl_rc open_video(struct maker *maker, const struct engine_frame *frame,
                              struct rl_err *err)
 {
-    struct video_params params = {.path = maker->part,
-                                  .width = frame->width,
-                                  .height = frame->height,
-                                  .fps = (int)maker->task->fps,
-                                  .encoder = config_text(maker->cfg, CFG_VIDEO_ENCODER),
-                                  .crf = (int)config_int(maker->cfg, CFG_VIDEO_CRF),
-                                  .gpu = maker->gpu};
+    struct video_params params = video_of(maker, frame->width, frame->height);
     return video_open(&params, &maker->video, err);
 }
 
@@ -231,11 +236,12 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
                              .checkpoint_due = on_checkpoint_due,
                              .checkpoint_save = on_checkpoint_save};
     struct engine_request request = request_of(maker->task);
+    struct video_params video = video_of(maker, request.width, request.height);
     AUTO_FREE char *checkpoint = NULL;
     run_beat(maker->run, ENGINE_LOAD, 0, 1);
     enum rl_rc rc = results_ready(maker, err);
     if (rc == RL_OK)
-        rc = video_ready(err); /* before GPU time is spent */
+        rc = video_ready(&video, NULL, err); /* before GPU time is spent */
     if (rc == RL_OK)
         rc = check_memory(tasks, device, &request, maker->task, err);
     if (rc == RL_OK)
@@ -250,11 +256,11 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
 }
 
 /* A full disk or a failed write is the machine's trouble, not the prompt's: worth another try
- * later. */
+ * later. What libav could not do says itself whether it is. */
 static void mark_retryable(struct rl_err *err)
 {
     if (err->code == RL_DISK_FULL || err->code == RL_IO_ERROR || err->code == RL_NO_MEMORY ||
-        err->code == RL_ENCODER_ERROR || err->code == RL_OUT_OF_GPU_MEMORY)
+        err->code == RL_OUT_OF_GPU_MEMORY)
         err->retryable = true;
 }
 

@@ -72,6 +72,13 @@ struct av {
 /* Load libav once per process. RL_ENCODER_ERROR naming the library or function that is missing. Any
  * thread. */
 enum rl_rc av_load(struct rl_err *err) RL_NODISCARD;
+/* `err` holds the failure `rc` of something that is there: the same work may succeed later. */
+static inline enum rl_rc av_later(enum rl_rc rc, struct rl_err *err)
+{
+    if (err)
+        err->retryable = true;
+    return rc;
+}
 /* The functions; only after av_load answered RL_OK. */
 const struct av *av(void);
 

@@ -34,7 +34,9 @@ enum rl_rc video_convert_new(int width, int height, int pix_fmt, int matrix, boo
         av()->sws_setColorspaceDetails(sws, out, 1, out, full_range, 0, 1 << 16, 1 << 16) < 0 ||
         av()->sws_init_context(sws, NULL, NULL) < 0) {
         av()->sws_freeContext(sws);
-        return rl_fail(err, RL_ENCODER_ERROR, "open the colour converter for %dx%d", width, height);
+        return av_later(
+            rl_fail(err, RL_ENCODER_ERROR, "open the colour converter for %dx%d", width, height),
+            err);
     }
     *ret_sws = sws;
     return RL_OK;
@@ -47,7 +49,7 @@ enum rl_rc video_convert(struct SwsContext *sws, const uint8_t *rgb, size_t stri
     const int strides[4] = {(int)stride};
     int done = av()->sws_scale(sws, rows, strides, 0, height, frame->data, frame->linesize);
     if (done != height)
-        return rl_fail(err, RL_ENCODER_ERROR, "colour conversion failed");
+        return av_later(rl_fail(err, RL_ENCODER_ERROR, "colour conversion failed"), err);
     return RL_OK;
 }
 

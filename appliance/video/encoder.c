@@ -1,6 +1,8 @@
 /* Which H.264 encoder this machine has, and how `crf` is said to each of them. An encoder counts
  * as there only when it opens with the very parameters of the clip: a build with NVENC on a machine
  * without a driver, or a size below the hardware's minimum, falls through to the next one.
+ * One that is there and does not open may open later (a driver's sessions, memory): its error says
+ * retryable; one that is not there will not be there in a minute.
  * Invariants: look-ahead and threads are bounded, so memory depends on the frame size and never on
  * the number of frames; a key frame comes at least every two seconds. No state, any thread. */
 #include "video/av.h"
@@ -49,7 +51,8 @@ static void setup_x264(AVCodecContext *codec, const struct video_params *params)
     set_text(codec, "preset", "fast");
     set_text(codec, "profile", "high");
     set_int(codec, "rc-lookahead", room < 2 ? 2 : room > 20 ? 20 : room);
-    (void)av()->av_opt_set_double(codec->priv_data, "crf", params->crf, 0);
+    /* 0 would be lossless: a profile of its own, which no browser plays */
+    (void)av()->av_opt_set_double(codec->priv_data, "crf", params->crf > 0 ? params->crf : 1, 0);
     codec->max_b_frames = 2;
 }
 
@@ -113,8 +116,9 @@ static enum rl_rc open_kind(const struct encoder_kind *kind, const struct video_
         char text[AV_ERROR_MAX_STRING_SIZE] = "";
         (void)av()->av_strerror(ret, text, sizeof(text)); /* unknown codes get a generic text */
         av()->avcodec_free_context(&codec);
-        return rl_fail_field(err, RL_ENCODER_ERROR, "encoder", "%s does not open: %s", kind->name,
-                             text);
+        return av_later(rl_fail_field(err, RL_ENCODER_ERROR, "encoder", "%s does not open: %s",
+                                      kind->name, text),
+                        err);
     }
     *ret_codec = codec;
     return RL_OK;
@@ -123,35 +127,26 @@ static enum rl_rc open_kind(const struct encoder_kind *kind, const struct video_
 enum rl_rc video_encoder_open(const struct video_params *params, AVCodecContext **ret_codec,
                               struct rl_err *err)
 {
-    bool any = strcmp(params->encoder, "auto") == 0;
-    enum rl_rc rc = rl_fail_field(err, RL_ENCODER_ERROR, "encoder", "no H.264 encoder \"%.32s\"",
-                                  params->encoder);
+    bool any = strcmp(params->encoder, "auto") == 0, later = false;
+    char said[sizeof err->reason] = ""; /* best first, so that a cut takes the least of them */
     for (size_t i = 0; i < RL_ARRAY_LEN(kinds); i++) {
         if (any ? kinds[i].needs_gpu && params->gpu < 0
                 : strcmp(params->encoder, kinds[i].name) != 0)
             continue;
-        rc = open_kind(&kinds[i], params, ret_codec, err);
-        if (rc == RL_OK || rc == RL_NO_MEMORY)
+        struct rl_err why;
+        enum rl_rc rc = open_kind(&kinds[i], params, ret_codec, &why);
+        if (rc == RL_OK)
             return rc;
+        if (rc == RL_NO_MEMORY)
+            return rl_fail(err, rc, "%s", why.reason);
+        size_t len = strlen(said);
+        (void)snprintf(said + len, sizeof said - len, "%s%s", len ? "; " : "", why.reason);
+        later |= why.retryable;
     }
-    return rc;
-}
-
-const char *video_encoder_name(int gpu)
-{
-    struct video_params params = {.width = 640,
-                                  .height = 360,
-                                  .fps = 24,
-                                  .encoder = "auto",
-                                  .crf = 18,
-                                  .gpu = gpu,
-                                  .threads = 1};
-    AVCodecContext *codec = NULL;
-    if (av_load(NULL) != RL_OK || video_encoder_open(&params, &codec, NULL) != RL_OK)
-        return "none";
-    const char *name = codec->codec->name; /* static in libavcodec */
-    av()->avcodec_free_context(&codec);
-    return name;
+    if (!*said)
+        (void)snprintf(said, sizeof said, "no H.264 encoder \"%.32s\"", params->encoder);
+    enum rl_rc rc = rl_fail_field(err, RL_ENCODER_ERROR, "encoder", "%s", said);
+    return later ? av_later(rc, err) : rc;
 }
 
 const char *video_versions(void)

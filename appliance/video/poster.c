@@ -27,8 +27,9 @@ static enum rl_rc open_jpeg(int width, int height, AVCodecContext **ret_codec, s
     codec->thread_count = 1;
     if (av()->avcodec_open2(codec, found, NULL) < 0) {
         av()->avcodec_free_context(&codec);
-        return rl_fail(err, RL_ENCODER_ERROR, "the JPEG encoder does not open for %dx%d", width,
-                       height);
+        return av_later(rl_fail(err, RL_ENCODER_ERROR, "the JPEG encoder does not open for %dx%d",
+                                width, height),
+                        err);
     }
     *ret_codec = codec;
     return RL_OK;
@@ -64,7 +65,7 @@ enum rl_rc video_poster(const char *path, const uint8_t *rgb, size_t stride, int
     } else if (av()->avcodec_send_frame(codec, frame) < 0 ||
                av()->avcodec_send_frame(codec, NULL) < 0 ||
                av()->avcodec_receive_packet(codec, packet) < 0) {
-        rc = rl_fail(err, RL_ENCODER_ERROR, "encode the poster");
+        rc = av_later(rl_fail(err, RL_ENCODER_ERROR, "encode the poster"), err);
     } else {
         rc = rl_fs_write_durable(path, packet->data, (size_t)packet->size, 0640, err);
     }

@@ -54,7 +54,7 @@ static enum rl_rc fail_av(const struct video *v, const char *what, int ret, stru
         return rl_fail(err, RL_NO_MEMORY, "%s", what);
     char text[AV_ERROR_MAX_STRING_SIZE] = "";
     (void)av()->av_strerror(ret, text, sizeof(text)); /* unknown codes get a generic text */
-    return rl_fail(err, RL_ENCODER_ERROR, "%s: %s", what, text);
+    return av_later(rl_fail(err, RL_ENCODER_ERROR, "%s: %s", what, text), err);
 }
 
 static enum rl_rc check_params(const struct video_params *p, struct rl_err *err)
@@ -75,8 +75,6 @@ static enum rl_rc check_params(const struct video_params *p, struct rl_err *err)
             return rl_fail_field(err, RL_INVALID_FIELD, checks[i].field,
                                  "must be even (yuv420p halves it), not %d", checks[i].value);
     }
-    if (!p->path || !*p->path)
-        return rl_fail_field(err, RL_INVALID_FIELD, "path", "is empty");
     if (!p->encoder)
         return rl_fail_field(err, RL_INVALID_FIELD, "encoder", "is empty");
     return RL_OK;
@@ -126,6 +124,8 @@ enum rl_rc video_open(const struct video_params *params, struct video **ret_vide
                       struct rl_err *err)
 {
     enum rl_rc rc = check_params(params, err);
+    if (rc == RL_OK && (!params->path || !*params->path))
+        rc = rl_fail_field(err, RL_INVALID_FIELD, "path", "is empty");
     if (rc == RL_OK)
         rc = av_load(err);
     if (rc != RL_OK)
@@ -257,7 +257,19 @@ void video_abort(struct video *video)
         release(video, false);
 }
 
-enum rl_rc video_ready(struct rl_err *err)
+enum rl_rc video_ready(const struct video_params *params, const char **ret_encoder,
+                       struct rl_err *err)
 {
-    return av_load(err);
+    AVCodecContext *codec = NULL;
+    enum rl_rc rc = check_params(params, err);
+    if (rc == RL_OK)
+        rc = av_load(err);
+    if (rc == RL_OK)
+        rc = video_encoder_open(params, &codec, err);
+    if (rc != RL_OK)
+        return rc;
+    if (ret_encoder)
+        *ret_encoder = codec->codec->name;
+    av()->avcodec_free_context(&codec);
+    return RL_OK;
 }

@@ -12,7 +12,7 @@ struct video_params {
     int width, height;   /* px of the incoming frames, even, 16..8192 */
     int fps;             /* 1..240 */
     const char *encoder; /* "auto", or one of the names of config video.encoder */
-    int crf;             /* 0..51 */
+    int crf;             /* 0..51; 0 is taken as 1 */
     int gpu;             /* NVENC device, -1 = none */
     int threads;         /* encoder threads, 0 = one per core */
 };
@@ -23,12 +23,15 @@ struct video_info {
     char encoder[32];
 };
 
-/* Load the video libraries (once; a tenth of a second): before minutes of GPU time are spent.
- * RL_ENCODER_ERROR names what is missing. Any thread. */
-enum rl_rc video_ready(struct rl_err *err) RL_NODISCARD;
+/* Could such a clip be written? Loads the video libraries (once; a tenth of a second), opens its
+ * encoder and closes it again (some 10 ms): before minutes of GPU time are spent, and for doctor.
+ * params: the path is not looked at. ret_encoder (may be NULL): its name, static storage.
+ * errors: RL_INVALID_FIELD, RL_NO_MEMORY, RL_ENCODER_ERROR with what each encoder said; `retryable`
+ * when one is there and did not open, never when none is there. Any thread. */
+enum rl_rc video_ready(const struct video_params *params, const char **ret_encoder,
+                       struct rl_err *err) RL_NODISCARD;
 
-/* errors: RL_INVALID_FIELD (sizes, fps), RL_ENCODER_ERROR (no encoder opens), RL_DISK_FULL,
- * RL_IO_ERROR */
+/* errors: those of video_ready, RL_DISK_FULL, RL_IO_ERROR */
 enum rl_rc video_open(const struct video_params *params, struct video **ret_video,
                       struct rl_err *err) RL_NODISCARD;
 /* rgb [H, W, 3] u8, rows `stride` bytes apart; borrowed for the call. */
@@ -44,8 +47,6 @@ void video_abort(struct video *video);
 /* One frame as a JPEG file (fsynced, removed on error). */
 enum rl_rc video_poster(const char *path, const uint8_t *rgb, size_t stride, int width, int height,
                         struct rl_err *err) RL_NODISCARD;
-/* Name of the encoder that "auto" would use here; for doctor. */
-const char *video_encoder_name(int gpu);
 /* "libavcodec 59.37.100, …" for doctor. Static storage. */
 const char *video_versions(void);
 

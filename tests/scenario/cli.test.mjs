@@ -201,6 +201,9 @@ test('doctor: with and without a server', async (t) => {
     assert.match(text, /durable commits per second/);
     const plain = await cli(server, ['doctor']);
     assert.match(plain.stdout, /^ok   version: reeld/m);
+    // The encoder is asked with what is configured.
+    const crf = await cli(server, ['doctor', '--set', 'video.crf=0']);
+    assert.match(crf.stdout, /^ok   encoder: \S+ with crf 0$/m);
     await server.stop();
     const stopped = await cli(server, ['doctor']);
     assert.match(stopped.stdout, /^warn server: not running/m);

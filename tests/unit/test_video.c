@@ -504,14 +504,47 @@ static void test_poster_wrong_input(void **state)
     assert_int_equal(video_poster("/nonexistent-folder/p.jpg", rgb, 12, 4, 4, &err), RL_IO_ERROR);
 }
 
-static void test_encoder_name_is_one_that_opens(void **state)
+static void test_ready_names_one_that_opens(void **state)
 {
     (void)state;
-    const char *name = video_encoder_name(-1);
+    struct video_params p = params_of(640, 360, 24);
+    const char *name = NULL;
+    p.path = NULL; /* nothing is written */
+    assert_int_equal(video_ready(&p, &name, NULL), RL_OK);
     assert_true(encoder_there(name));
     assert_string_not_equal(name, "h264_nvenc"); /* no GPU was named */
-    assert_true(encoder_there(video_encoder_name(0)));
+    p.gpu = 0;
+    assert_int_equal(video_ready(&p, &name, NULL), RL_OK);
+    assert_true(encoder_there(name));
     assert_non_null(strstr(video_versions(), "Lavc"));
+}
+
+/* libx264 once refused crf 0, which stopped all work. */
+static void test_ready_with_every_crf_that_may_be_configured(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"libx264", "libopenh264"};
+    for (size_t i = 0; i < RL_ARRAY_LEN(names); i++)
+        for (int crf = 0; encoder_there(names[i]) && crf <= 51; crf++) {
+            struct video_params p = params_of(128, 64, 24);
+            struct rl_err err = {0};
+            p.encoder = names[i];
+            p.crf = crf;
+            if (video_ready(&p, NULL, &err) != RL_OK)
+                fail_msg("%s, crf %d: %s", names[i], crf, err.reason);
+        }
+}
+
+static void test_finish_crf_0_plays_everywhere(void **state)
+{
+    (void)state;
+    struct video_params p = params_of(64, 64, 24);
+    p.crf = 0;
+    (void)write_clip(p, 5, 10, 200, 90);
+    struct seen seen = probe(path);
+    assert_int_equal(seen.frames, 5);
+    assert_int_equal(seen.format, AV_PIX_FMT_YUV420P);
+    assert_near(seen.g, 200, 3);
 }
 
 int main(void)
@@ -535,7 +568,9 @@ int main(void)
         WITH_DIR(test_abort_removes_the_file),
         WITH_DIR(test_poster_is_a_good_jpeg),
         WITH_DIR(test_poster_wrong_input),
-        WITH_DIR(test_encoder_name_is_one_that_opens),
+        WITH_DIR(test_ready_names_one_that_opens),
+        WITH_DIR(test_ready_with_every_crf_that_may_be_configured),
+        WITH_DIR(test_finish_crf_0_plays_everywhere),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,7 +29,8 @@ static struct {
     int at, errnum, calls;
     bool short_write; /* instead of failing, write half and let the next call fail */
 } fault;
-static const char *hidden_encoder;
+static const char *hidden_encoder; /* not in this libavcodec */
+static const char *shut_encoder;   /* there, and does not open */
 
 ssize_t __real_pwrite(int fd, const void *bytes, size_t len, off_t at);
 ssize_t __wrap_pwrite(int fd, const void *bytes, size_t len, off_t at);
@@ -78,15 +79,30 @@ static const AVCodec *find_encoder_by_name(const char *name)
     return real_find(name);
 }
 
-/* video/ loads libav at run time: one of its functions is ours. */
+static int (*real_open)(AVCodecContext *codec, const AVCodec *kind, AVDictionary **options);
+
+static int open_encoder(AVCodecContext *codec, const AVCodec *kind, AVDictionary **options)
+{
+    if (shut_encoder && strcmp(kind->name, shut_encoder) == 0)
+        return AVERROR_EXTERNAL;
+    return real_open(codec, kind, options);
+}
+
+/* video/ loads libav at run time: two of its functions are ours. */
 void *__wrap_dlsym(void *library, const char *name)
 {
     void *symbol = __real_dlsym(library, name);
-    if (strcmp(name, "avcodec_find_encoder_by_name") != 0)
-        return symbol;
-    *(void **)&real_find = symbol;
-    const AVCodec *(*ours)(const char *) = find_encoder_by_name;
-    return *(void **)&ours;
+    if (strcmp(name, "avcodec_find_encoder_by_name") == 0) {
+        const AVCodec *(*ours)(const char *) = find_encoder_by_name;
+        *(void **)&real_find = symbol;
+        return *(void **)&ours;
+    }
+    if (strcmp(name, "avcodec_open2") == 0) {
+        int (*ours)(AVCodecContext *, const AVCodec *, AVDictionary **) = open_encoder;
+        *(void **)&real_open = symbol;
+        return *(void **)&ours;
+    }
+    return symbol;
 }
 
 static int setup(void **state)
@@ -104,7 +120,7 @@ static int teardown(void **state)
 {
     (void)state;
     memset(&fault, 0, sizeof(fault));
-    hidden_encoder = NULL;
+    hidden_encoder = shut_encoder = NULL;
     return rmdir(dir); /* fails when a file was left behind */
 }
 
@@ -255,7 +271,25 @@ static void test_open_no_encoder_at_all(void **state)
     hidden_encoder = "libx264";
     assert_int_equal(video_open(&p, &v, &err), RL_ENCODER_ERROR);
     assert_string_equal(err.field, "encoder");
+    assert_false(err.retryable); /* it will not be there in a minute */
     assert_int_not_equal(access(path, F_OK), 0);
+}
+
+/* Once the last of the list had the word: "libopenh264: not in this libavcodec", while it was
+ * libx264 that could not be opened. */
+static void test_ready_says_what_each_encoder_said(void **state)
+{
+    (void)state;
+    struct rl_err err = {0};
+    struct video_params p = {
+        .width = 64, .height = 64, .fps = 24, .encoder = "auto", .crf = 18, .gpu = -1};
+    hidden_encoder = "libopenh264";
+    shut_encoder = "libx264";
+    assert_int_equal(video_ready(&p, NULL, &err), RL_ENCODER_ERROR);
+    assert_ptr_equal(strstr(err.reason, "libx264 does not open"), err.reason);
+    assert_non_null(strstr(err.reason, "libopenh264: not in this libavcodec"));
+    assert_string_equal(err.field, "encoder");
+    assert_true(err.retryable); /* it is there: another try may find it open */
 }
 
 static void test_open_auto_passes_over_an_encoder_that_does_not_open(void **state)
@@ -274,10 +308,13 @@ static void test_open_auto_passes_over_an_encoder_that_does_not_open(void **stat
     static uint8_t rgb[64 * 64 * 3];
     struct video *v = NULL;
     struct video_info info;
+    const char *name = NULL;
     assert_int_equal(video_open(&p, &v, &err), RL_OK);
     assert_int_equal(video_write(v, rgb, 64 * 3, 64, 64, &err), RL_OK);
     assert_int_equal(video_finish(v, &info, &err), RL_OK);
-    assert_string_equal(info.encoder, video_encoder_name(-1));
+    p.gpu = -1;
+    assert_int_equal(video_ready(&p, &name, &err), RL_OK);
+    assert_string_equal(info.encoder, name);
     assert_int_equal(unlink(path), 0);
 }
 
@@ -293,6 +330,7 @@ int main(void)
         WITH_DIR(test_write_full_file_system),
         WITH_DIR(test_poster_disk_full_leaves_nothing),
         WITH_DIR(test_open_no_encoder_at_all),
+        WITH_DIR(test_ready_says_what_each_encoder_said),
         WITH_DIR(test_open_auto_passes_over_an_encoder_that_does_not_open),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
