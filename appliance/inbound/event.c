@@ -160,6 +160,8 @@ static enum rl_rc take(struct store_conn *conn, void *arg, struct rl_err *err)
     a->differs = false;
     enum rl_rc rc = look_for_repeat(conn, a, err);
     if (rc == RL_OK && !a->repeated)
+        rc = store_admit(tasks_store(a->tasks), err);
+    if (rc == RL_OK && !a->repeated)
         rc = count(conn, a, now, err);
     if (rc != RL_OK || a->repeated)
         return rc;
@@ -227,7 +229,7 @@ enum rl_rc inbound_accept(struct tasks *tasks, const char *source, int64_t hook_
     a.type = text_member(root, "type", TYPE_BYTES);
     a.correlation_id = correlation(root);
     rl_hash(hook->body, hook->body_len, a.hash);
-    rc = store_write(tasks_store(tasks), STORE_NORMAL, take, &a, err);
+    rc = store_write(tasks_store(tasks), STORE_URGENT, take, &a, err); /* repeats need no room */
     if (rc != RL_OK)
         return rc;
     log_accepted(&a);

@@ -71,7 +71,7 @@ bool inbound_judge_signed(const struct inbound_judge *judge, const struct rl_web
 /* Take in a verified delivery: on RL_OK it is durable, and its consumer was rung for. ret_repeated:
  * its id was there already, and nothing was changed. errors: RL_MALFORMED_JSON, RL_INVALID_FIELD
  * (no object), RL_UNAUTHORIZED (the source is gone by now), RL_QUEUE_FULL (hook.backlog),
- * RL_DISK_FULL, RL_UNAVAILABLE. */
+ * RL_DISK_FULL (store_admit: the sender is to try again), RL_UNAVAILABLE. */
 enum rl_rc inbound_accept(struct tasks *tasks, const char *source, int64_t hook_id,
                           const struct rl_webhook *hook, bool *ret_repeated, struct rl_err *err)
     RL_NODISCARD;

@@ -113,7 +113,8 @@ static enum rl_rc show(struct store_conn *conn, void *arg, struct rl_err *err)
     return rc == RL_OK ? rl_buf_ok(&job->json, err) : rc;
 }
 
-/* Run fn on the writer (or, read only, a reader) and append its answer. */
+/* Run fn on the writer (or, read only, a reader) and append its answer. What makes rows asks
+ * store_admit itself; a source is to be switched off also when the disk is full. */
 static enum rl_rc perform(struct job *job, bool writes, size_t limit, store_fn fn,
                           struct rl_buf *out, struct rl_err *err)
 {
@@ -121,7 +122,7 @@ static enum rl_rc perform(struct job *job, bool writes, size_t limit, store_fn f
 
     rl_buf_init(&job->json, limit);
     enum rl_rc rc =
-        writes ? store_write(store, STORE_NORMAL, fn, job, err) : store_read(store, fn, job, err);
+        writes ? store_write(store, STORE_URGENT, fn, job, err) : store_read(store, fn, job, err);
     if (rc == RL_OK && out) {
         rl_buf_append(out, job->json.data, job->json.len);
         rc = rl_buf_ok(out, err);
@@ -139,8 +140,10 @@ static enum rl_rc create(struct store_conn *conn, void *arg, struct rl_err *err)
     struct job *job = arg;
     const struct inbound_wish *wish = job->wish;
     int64_t n = 0, made = 0, most = config_int(tasks_config(job->tasks), CFG_HOOK_SOURCES);
-    enum rl_rc rc = store_int(store_stmt(conn, SQL_HOOK_COUNT), 0, &n, err);
+    enum rl_rc rc = store_admit(tasks_store(job->tasks), err);
 
+    if (rc == RL_OK)
+        rc = store_int(store_stmt(conn, SQL_HOOK_COUNT), 0, &n, err);
     if (rc == RL_OK && n >= most)
         rc = rl_fail(err, RL_CONFLICT, "there are %" PRId64 " sources, as many as allowed", n);
     if (rc != RL_OK)
@@ -325,7 +328,7 @@ enum rl_rc inbound_source_delete(struct tasks *tasks, const char *source, struct
 {
     struct job job = {.tasks = tasks, .source = source};
     struct store *store = tasks_store(tasks);
-    enum rl_rc rc = store_write(store, STORE_NORMAL, delete_source, &job, err);
+    enum rl_rc rc = store_write(store, STORE_URGENT, delete_source, &job, err);
 
     if (rc != RL_OK)
         return rc;

@@ -347,7 +347,7 @@ static enum rl_rc resend_one(struct store_conn *conn, void *arg, struct rl_err *
         store_bind_int(due, ":outbox_id", x->outbox_id);
         store_bind_int(due, ":steady", store_steady_ms(store));
         rc = store_run(due, NULL, err);
-    } else if (rc == RL_OK) {
+    } else if (rc == RL_OK && (rc = store_admit(store, err)) == RL_OK) {
         int64_t renewed = 0; /* it is: its state was read in this transaction */
         rc = renew(x->tasks, conn, x->outbox_id, "SUCCEEDED", &renewed, err);
     }
@@ -362,7 +362,7 @@ enum rl_rc delivery_resend(struct tasks *tasks, const struct caller *caller, int
     struct resend x = {.tasks = tasks, .caller = caller, .outbox_id = delivery_id};
 
     rl_buf_init(&x.json, ROW_BYTES);
-    enum rl_rc rc = store_write(tasks_store(tasks), STORE_NORMAL, resend_one, &x, err);
+    enum rl_rc rc = store_write(tasks_store(tasks), STORE_URGENT, resend_one, &x, err);
     if (rc == RL_OK) {
         hub_ring(tasks_hub(tasks));
         rl_buf_append(out, x.json.data, x.json.len);
@@ -402,13 +402,12 @@ static enum rl_rc renew_batch(struct store_conn *conn, void *arg, struct rl_err 
 {
     struct resend_many *x = arg;
 
+    enum rl_rc rc = store_admit(tasks_store(x->tasks), err);
+
     x->batch = 0;
-    for (size_t i = x->at; i < x->n && i < x->at + RESEND_BATCH; i++) {
-        enum rl_rc rc = renew(x->tasks, conn, x->ids[i], "FAILED", &x->batch, err);
-        if (rc != RL_OK)
-            return rc;
-    }
-    return RL_OK;
+    for (size_t i = x->at; rc == RL_OK && i < x->n && i < x->at + RESEND_BATCH; i++)
+        rc = renew(x->tasks, conn, x->ids[i], "FAILED", &x->batch, err);
+    return rc;
 }
 
 /* What is wanted of the FAILED duties, page by page; only the renewing is the writer's work. */

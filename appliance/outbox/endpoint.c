@@ -119,7 +119,8 @@ static enum rl_rc show(struct store_conn *conn, struct job *job, bool with_secre
                                 : rl_buf_ok(&job->json, err);
 }
 
-/* Run fn on the writer (or, read only, a reader), append its answer, wake the outbox. */
+/* Run fn on the writer (or, read only, a reader), append its answer, wake the outbox. What makes
+ * rows asks store_admit itself; the rest frees room, or changes rows in place. */
 static enum rl_rc perform(struct job *job, bool writes, store_fn fn, struct rl_buf *out,
                           struct rl_err *err)
 {
@@ -127,7 +128,7 @@ static enum rl_rc perform(struct job *job, bool writes, store_fn fn, struct rl_b
     enum rl_rc rc;
 
     rl_buf_init(&job->json, job->page ? JSON_LIMIT * LIST_MOST : JSON_LIMIT);
-    rc = writes ? store_write(store, STORE_NORMAL, fn, job, err) : store_read(store, fn, job, err);
+    rc = writes ? store_write(store, STORE_URGENT, fn, job, err) : store_read(store, fn, job, err);
     if (rc == RL_OK && writes)
         hub_ring(tasks_hub(job->tasks));
     if (rc == RL_OK && out) {
@@ -149,7 +150,9 @@ static enum rl_rc create(struct store_conn *conn, void *arg, struct rl_err *err)
     struct store_stmt *count = store_stmt(conn, SQL_ENDPOINT_COUNT_USER);
 
     store_bind_text(count, ":user_id", job->caller->user_id);
-    enum rl_rc rc = store_int(count, 0, &n, err);
+    enum rl_rc rc = store_admit(tasks_store(job->tasks), err);
+    if (rc == RL_OK)
+        rc = store_int(count, 0, &n, err);
     if (rc == RL_OK && n >= most)
         rc = rl_fail(err, RL_CONFLICT, "you have %" PRId64 " endpoints, as many as allowed", n);
     if (rc != RL_OK)
@@ -426,6 +429,8 @@ static enum rl_rc insert_test(struct store_conn *conn, void *arg, struct rl_err 
     int64_t age_ms = config_int(tasks_config(job->tasks), CFG_CALLBACK_MAX_AGE_S) * 1000;
     enum rl_rc rc = check(conn, job, err);
 
+    if (rc == RL_OK)
+        rc = store_admit(store, err);
     if (rc != RL_OK)
         return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_OUTBOX_INSERT_TEST);

@@ -68,7 +68,8 @@ void store_disk_watch(struct store *store)
     if (rl_fs_free_bytes(store->dir, &free_bytes, NULL) != RL_OK)
         return;
     int64_t ballast = config_int(store->cfg, CFG_STORE_BALLAST);
-    if (free_bytes < 2 * ballast + config_int(store->cfg, CFG_STORE_MIN_FREE))
+    int64_t floor = config_int(store->cfg, CFG_STORE_MIN_FREE);
+    if (free_bytes < ballast + (floor > ballast ? floor : ballast)) /* so much is left beside it */
         return;
     store_ballast_make(store);
     atomic_store(&store->disk_full, false);

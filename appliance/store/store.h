@@ -42,8 +42,10 @@ enum rl_rc store_keep_clock(struct store *store, struct rl_err *err) RL_NODISCAR
 typedef enum rl_rc (*store_fn)(struct store_conn *conn, void *arg, struct rl_err *err);
 
 enum store_class {
-    STORE_NORMAL, /* refused with RL_DISK_FULL while the disk is full */
-    STORE_URGENT  /* terminal states and deliveries: may use the ballast */
+    STORE_NORMAL, /* refused with RL_DISK_FULL while the disk is full: claims, progress, reads of
+                     feeds */
+    STORE_URGENT  /* may use the ballast: terminal states and deliveries, what frees room or ends
+                     work, changes of rows in place; and what asked store_admit first */
 };
 /* Run fn on the writer thread inside the next group's transaction; returns after its COMMIT
  * (synchronous=FULL). errors: fn's own, RL_UNAVAILABLE (queue full, closing), RL_DISK_FULL,
@@ -115,8 +117,9 @@ void store_stats(struct store *store, struct store_stats *ret_stats);
 /* Append two Prometheus histograms: writes per group that was committed, and the time of its
  * COMMIT, which is the fsync of the log. */
 void store_histograms(struct store *store, struct rl_buf *out);
-/* Refuse new work early: RL_DISK_FULL when free space is below store.min_free_bytes or writes are
- * refused. */
+/* To be asked before rows are made that stay (tasks, rounds, events, feeds, sources, endpoints,
+ * keys): RL_DISK_FULL when free space is below store.min_free_bytes or writes are refused. Any
+ * thread, the writer's too. */
 enum rl_rc store_admit(struct store *store, struct rl_err *err) RL_NODISCARD;
 
 /* A consistent copy of the database at path (must not exist), fsynced. Blocking; any thread. */

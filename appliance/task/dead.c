@@ -34,6 +34,9 @@ static enum rl_rc replay(struct store_conn *conn, void *arg, struct rl_err *err)
     if (status != TASK_FAILED && status != TASK_TIMEOUT)
         return rl_fail(err, RL_CONFLICT, "the task is %s, not in the dead letter",
                        work->task->status);
+    rc = store_admit(work->tasks->store, err); /* a round is new work */
+    if (rc != RL_OK)
+        return rc;
     struct task_move move = {
         .from = status, .to = TASK_QUEUED, .reason = "replayed from the dead letter"};
     return task_move(work->tasks, conn, work->task, &move, err);
@@ -71,7 +74,7 @@ enum rl_rc dead_dismiss(struct tasks *tasks, const struct caller *caller, int64_
                         struct rl_err *err)
 {
     struct dead_work work = {tasks, caller, task_id, NULL};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, dismiss, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, dismiss, &work, err);
     task_free(work.task);
     return rc;
 }

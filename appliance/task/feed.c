@@ -371,7 +371,7 @@ enum rl_rc feed_next(struct tasks *tasks, const struct caller *caller, struct fe
         if (rc == RL_OK && work.missing && ask->known)
             return rl_fail(err, RL_NOT_FOUND, "the feed was deleted");
         if (rc == RL_OK && work.missing)
-            rc = store_write(tasks->store, STORE_NORMAL, make, &work, err);
+            rc = store_write(tasks->store, STORE_URGENT, make, &work, err);
         else if (rc == RL_OK && work.wanted)
             rc = store_write(tasks->store, STORE_NORMAL, take, &work, err);
         if (rc != RL_OK)
@@ -521,7 +521,7 @@ enum rl_rc feed_ack(struct tasks *tasks, const struct caller *caller, const char
 {
     struct lease_work work = {
         .tasks = tasks, .caller = caller, .name = name, .lease = lease, .to = to, .out = out};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, ack_and_tell, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, ack_and_tell, &work, err);
     if (rc == RL_OK && work.ring)
         hub_ring(tasks->hub);
     return rc;
@@ -566,7 +566,7 @@ enum rl_rc feed_extend(struct tasks *tasks, const struct caller *caller, const c
                               .lease = lease,
                               .lease_ms = lease_ms,
                               .out = out};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, extend, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, extend, &work, err);
     if (rc == RL_OK && work.ring) /* it ends sooner than a waiting reader thinks */
         hub_ring(tasks->hub);
     return rc;

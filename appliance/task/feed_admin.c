@@ -230,7 +230,9 @@ enum rl_rc feed_make(struct tasks *tasks, struct store_conn *conn, const struct 
     enum rl_rc rc = feed_load(conn, caller, name, &feed, err);
     if (rc != RL_NOT_FOUND)
         return rc;
-    rc = check_count(tasks, conn, caller, err);
+    rc = store_admit(tasks->store, err);
+    if (rc == RL_OK)
+        rc = check_count(tasks, conn, caller, err);
     if (rc == RL_OK)
         rc = resolve(conn, caller, from, &cursor, err);
     if (rc != RL_OK)
@@ -274,7 +276,7 @@ enum rl_rc feed_create(struct tasks *tasks, const struct caller *caller, const c
                              .from = from,
                              .statuses = statuses,
                              .out = out};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, create, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, create, &work, err);
     *ret_made = work.made;
     return rc;
 }
@@ -306,7 +308,7 @@ enum rl_rc feed_seek(struct tasks *tasks, const struct caller *caller, const cha
 {
     struct feed_work work = {
         .tasks = tasks, .caller = caller, .name = name, .from = from, .out = out};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, seek, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, seek, &work, err);
     if (rc == RL_OK)
         hub_ring(tasks->hub); /* for readers that wait at the former end */
     return rc;
@@ -328,7 +330,7 @@ enum rl_rc feed_delete(struct tasks *tasks, const struct caller *caller, const c
                        struct rl_err *err)
 {
     struct feed_work work = {.tasks = tasks, .caller = caller, .name = name};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, delete_feed, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, delete_feed, &work, err);
     if (rc == RL_OK)
         hub_ring(tasks->hub);
     return rc;

@@ -186,9 +186,12 @@ enum rl_rc key_add(struct tasks *tasks, const char *user, const char *label, boo
                              "must be 1 to 63 letters, digits, '.', '_', '@' or '-'");
     if (label && strlen(label) > LABEL_BYTES)
         return rl_fail_field(err, RL_INVALID_FIELD, "label", "is over %d bytes", LABEL_BYTES);
+    enum rl_rc rc = store_admit(tasks->store, err);
+    if (rc != RL_OK)
+        return rc;
     new_key(key);
     struct add_work work = {user, label, key, owner, 0};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, add_key, &work, err);
+    rc = store_write(tasks->store, STORE_NORMAL, add_key, &work, err);
     if (rc == RL_OK) {
         memcpy(ret_key, key, sizeof key);
         *ret_key_id = work.key_id;

@@ -32,7 +32,7 @@ enum rl_rc queue_set(struct tasks *tasks, const char *queue_name, enum queue_sta
                      struct rl_err *err)
 {
     struct set_work work = {tasks, queue_name, state};
-    enum rl_rc rc = store_write(tasks->store, STORE_NORMAL, set, &work, err);
+    enum rl_rc rc = store_write(tasks->store, STORE_URGENT, set, &work, err);
     if (rc == RL_OK) {
         schedule_hint(tasks, 0);
         hub_ring(tasks->hub);

@@ -47,6 +47,9 @@ static void test_delivery_resend_keeps_id_and_body(void **state)
     expect_callback(s, task_id, "FAILED", 3);
     int64_t id = first_id(s);
     assert_int_equal(delivery_resend(s->w.tasks, &app, id, &s->out, &err), RL_NOT_FOUND);
+    world_set(&s->w, "store.min_free_bytes", "1099511627776"); /* its tries would be rows */
+    assert_int_equal(delivery_resend(s->w.tasks, &owner, id, &s->out, &err), RL_DISK_FULL);
+    world_set(&s->w, "store.min_free_bytes", "0");
     rl_buf_clear(&s->out);
     world_ok(delivery_resend(s->w.tasks, &owner, id, &s->out, &err), &err);
     assert_string_equal(member(s, "tries"), "0");
