@@ -1,19 +1,14 @@
 /* The commands about the server itself: keys, sign-in link, callback secret, engines, backup. */
-#include "base/buf.h"
 #include "cli/api.h"
-#include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/download.h"
+#include "cli/list.h"
+#include "cli/send.h"
 #include "cli/submit.h"
 #include "cli/term.h"
 
 #include <string.h>
 #include <unistd.h>
-
-static const struct cli_option json_option[] = {
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
 
 /* One member of the answer, alone on a line: what a script wants. */
 static int put_member(const struct cli_reply *reply, const char *name)
@@ -36,38 +31,26 @@ static const struct cli_option key_add_options[] = {
     {0},
 };
 
+static enum rl_rc write_key(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
+{
+    enum rl_rc rc = RL_OK;
+
+    if (!cli_args_text(args, "user"))
+        rc = rl_fail(err, RL_BAD_REQUEST, "--user NAME is missing");
+    if (rc == RL_OK)
+        rc = cli_write_text(args, "user", w, "user", err);
+    if (rc == RL_OK)
+        rc = cli_write_text(args, "label", w, "label", err);
+    if (cli_args_has(args, "owner"))
+        rl_jw_str(w, "role", "owner");
+    return rc;
+}
+
 static int run_key_add(const struct cli_call *call)
 {
-    const char *user = cli_args_text(call->args, "user"),
-               *label = cli_args_text(call->args, "label");
-    AUTO_BUF struct rl_buf body = {0};
     AUTO_REPLY struct cli_reply reply = {0};
-    struct rl_jw w;
-    struct rl_err err;
+    int status = cli_send(call, "POST", API_KEYS, write_key, &reply);
 
-    if (!user) {
-        (void)rl_fail(&err, RL_BAD_REQUEST, "--user NAME is missing");
-        return cli_usage_error("key add", &err);
-    }
-    if (!rl_utf8_valid(user, strlen(user)) || (label && !rl_utf8_valid(label, strlen(label)))) {
-        (void)rl_fail(&err, RL_BAD_REQUEST, "a name or label is not UTF-8 text");
-        return cli_usage_error("key add", &err);
-    }
-    rl_buf_init(&body, 65536);
-    rl_jw_init(&w, &body, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_str(&w, "user", user);
-    if (label)
-        rl_jw_str(&w, "label", label);
-    if (cli_args_has(call->args, "owner"))
-        rl_jw_str(&w, "role", "owner");
-    rl_jw_end_object(&w);
-    if (rl_buf_ok(&body, &err))
-        return cli_usage_error("key add", &err);
-
-    int status = cli_ask(
-        call->args, &(struct cli_request){.method = "POST", .path = API_KEYS, .body = body.data},
-        &reply);
     return status == CLI_OK ? put_member(&reply, "key") : status;
 }
 
@@ -98,42 +81,19 @@ static void put_key(const struct rl_json *key)
 
 static int run_key_list(const struct cli_call *call)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
-
-    int status = cli_ask(call->args, &(struct cli_request){.path = API_KEYS}, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(call->args)) {
-        cli_put_json(reply.http.body, reply.http.body_len);
-        return CLI_OK;
-    }
-    const struct rl_json *data = rl_json_get(reply.json, "data");
-    if (!data)
-        return cli_not_understood();
-    printf("%-8s  %-24s  %-6s  %-12s  %-19s  %-7s  %s\n", "KEY_ID", "USER", "ROLE", "KEY",
-           "CREATED", "STATE", "LABEL");
-    for (const struct rl_json *key = rl_json_child(data); key; key = rl_json_next(key))
-        put_key(key);
-    return CLI_OK;
+    return cli_list_whole(call->args, API_KEYS,
+                          "KEY_ID    USER                      ROLE    KEY           "
+                          "CREATED              STATE    LABEL",
+                          "no keys", put_key);
 }
 
 static int run_key_revoke(const struct cli_call *call)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
     char path[128];
-    const char *id = call->args->words[0];
-    struct rl_err err;
 
-    if (!*id || strlen(id) > 19 || id[strspn(id, "0123456789")]) {
-        (void)rl_fail(&err, RL_BAD_REQUEST, "'%.60s' is no key id (see `reeld key list`)", id);
-        return cli_usage_error("key revoke", &err);
-    }
-    (void)snprintf(path, sizeof(path), API_KEYS "/%s", id); /* measured above */
-    int status =
-        cli_ask(call->args, &(struct cli_request){.method = "DELETE", .path = path}, &reply);
-    if (status == CLI_OK && isatty(STDOUT_FILENO))
-        printf("key %s is revoked\n", id);
-    return status;
+    if (!cli_id_path("key", API_KEYS, call->args->words[0], "", path, sizeof(path)))
+        return CLI_USAGE;
+    return cli_steer(call, "DELETE", path, "key", "is revoked");
 }
 
 /* ---- link, secret, engines ---- */
@@ -142,9 +102,7 @@ static int run_link(const struct cli_call *call)
 {
     AUTO_REPLY struct cli_reply reply = {0};
 
-    int status = cli_ask(
-        call->args, &(struct cli_request){.method = "POST", .path = API_SESSION_LINK, .body = "{}"},
-        &reply);
+    int status = cli_send(call, "POST", API_SESSION_LINK, NULL, &reply);
     return status == CLI_OK ? put_member(&reply, "url") : status;
 }
 
@@ -170,34 +128,24 @@ static void put_named(const struct rl_json *object, const char *indent)
     putchar('\n');
 }
 
-static int run_engines(const struct cli_call *call)
+static void put_engine(const struct rl_json *engine)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
     static const char *const lists[] = {"models", "options"};
 
-    int status = cli_ask(call->args, &(struct cli_request){.path = API_ENGINES}, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(call->args)) {
-        cli_put_json(reply.http.body, reply.http.body_len);
-        return CLI_OK;
+    put_named(engine, "");
+    for (size_t i = 0; i < RL_ARRAY_LEN(lists); i++) {
+        const struct rl_json *list = rl_json_get(engine, lists[i]);
+        const struct rl_json *item = list ? rl_json_child(list) : NULL;
+        if (item)
+            printf("  %s\n", lists[i]);
+        for (; item; item = rl_json_next(item))
+            put_named(item, "    ");
     }
-    const struct rl_json *data = rl_json_get(reply.json, "data");
-    if (!data)
-        return cli_not_understood();
-    for (const struct rl_json *engine = rl_json_child(data); engine;
-         engine = rl_json_next(engine)) {
-        put_named(engine, "");
-        for (size_t i = 0; i < RL_ARRAY_LEN(lists); i++) {
-            const struct rl_json *list = rl_json_get(engine, lists[i]);
-            const struct rl_json *item = list ? rl_json_child(list) : NULL;
-            if (item)
-                printf("  %s\n", lists[i]);
-            for (; item; item = rl_json_next(item))
-                put_named(item, "    ");
-        }
-    }
-    return CLI_OK;
+}
+
+static int run_engines(const struct cli_call *call)
+{
+    return cli_list_whole(call->args, API_ENGINES, NULL, "no engines", put_engine);
 }
 
 /* ---- backup ---- */
@@ -247,7 +195,7 @@ const struct cli_command cli_key_list = {
     .name = "key list",
     .synopsis = "",
     .summary = "list the keys (never the keys themselves)",
-    .options = json_option,
+    .options = cli_json_option,
     .client = true,
     .run = run_key_list,
 };
@@ -278,7 +226,7 @@ const struct cli_command cli_engines = {
     .name = "engines",
     .synopsis = "",
     .summary = "list the engines with their models and options",
-    .options = json_option,
+    .options = cli_json_option,
     .client = true,
     .run = run_engines,
 };

@@ -16,5 +16,7 @@
 #define API_ENGINES      "/api/v1/engines"
 #define API_BACKUP       "/api/v1/backup"
 #define API_HOOKS        "/api/v1/hooks"
+#define API_ENDPOINTS    "/api/v1/endpoints"
+#define API_DELIVERIES   "/api/v1/deliveries"
 
 #endif

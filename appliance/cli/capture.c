@@ -1,6 +1,6 @@
-/* Reads deliveries that were saved: header lines and a body, looser than a server may be, because
- * they went through editors and logs; but what cannot be the delivery is refused, not guessed. No
- * state. */
+/* Reads deliveries that were saved: header lines and a body, or a line of `reeld listen`, looser
+ * than a server may be, because they went through editors and logs; but what cannot be the delivery
+ * is refused, not guessed. No state. */
 #include "cli/capture.h"
 
 #include <string.h>
@@ -10,6 +10,7 @@ void cli_capture_free(struct cli_capture *capture)
 {
     free(capture->head);
     free(capture->body);
+    rl_json_free(capture->line);
     *capture = (struct cli_capture){0};
 }
 
@@ -98,14 +99,43 @@ static char *find_body(char *text, size_t len)
     return NULL;
 }
 
+/* What `reeld listen` told of a delivery. */
+static enum rl_rc read_listened(struct cli_capture *capture, const char *text, size_t len,
+                                struct rl_err *err)
+{
+    size_t line = strcspn(text, "\n");
+
+    if (text[line + strspn(text + line, "\r\n")])
+        return rl_fail(err, RL_UNAUTHORIZED,
+                       "there is more than one line: give the one to check (tail -n 1)");
+    rl_json_free(capture->line);
+    capture->line = NULL;
+    if (rl_json_parse(text, len, &capture->line, NULL) != RL_OK)
+        capture->line = NULL; /* which has no members */
+    const struct rl_json *body = rl_json_get(capture->line, "body");
+    if (!body || !rl_json_get(capture->line, "webhook_signature"))
+        return rl_fail(err, RL_UNAUTHORIZED,
+                       "this JSON is no line of `reeld listen`; a body alone is named by --body");
+    capture->hook.id = rl_json_text(rl_json_get(capture->line, "webhook_id"));
+    capture->hook.timestamp = rl_json_text(rl_json_get(capture->line, "webhook_timestamp"));
+    capture->hook.signature = rl_json_text(rl_json_get(capture->line, "webhook_signature"));
+    capture->hook.body = rl_json_text(body);
+    if (!capture->hook.body)
+        return rl_fail(err, RL_UNAUTHORIZED, "the line has no body, which was not UTF-8 text");
+    capture->hook.body_len = strlen(capture->hook.body);
+    return RL_OK;
+}
+
 enum rl_rc cli_capture_request(struct cli_capture *capture, char *text, size_t len,
                                struct rl_err *err)
 {
     struct facts facts = {0};
-    char *body = find_body(text, len);
 
     free(capture->head);
     capture->head = text;
+    if (*text == '{')
+        return read_listened(capture, text, len, err);
+    char *body = find_body(text, len);
     if (!body)
         return rl_fail(err, RL_UNAUTHORIZED,
                        "there is no empty line between the head of the request and its body");

@@ -26,6 +26,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_feed_list,
     &cli_feed_read,
     &cli_feed_ack,
+    &cli_feed_extend,
     &cli_feed_seek,
     &cli_feed_rm,
     &cli_queue_list,
@@ -40,6 +41,15 @@ const struct cli_command *const cli_commands[] = {
     &cli_key_revoke,
     &cli_link,
     &cli_secret,
+    &cli_endpoint_add,
+    &cli_endpoint_list,
+    &cli_endpoint_test,
+    &cli_endpoint_rotate,
+    &cli_endpoint_enable,
+    &cli_endpoint_disable,
+    &cli_endpoint_rm,
+    &cli_delivery_list,
+    &cli_delivery_resend,
     &cli_hook_add,
     &cli_hook_list,
     &cli_hook_set,
@@ -63,6 +73,11 @@ const struct cli_option cli_server_options[] = {
 
 const struct cli_option cli_common_options[] = {
     {"help", 'h', NULL, "this text"},
+    {0},
+};
+
+const struct cli_option cli_json_option[] = {
+    {"json", 0, NULL, "JSON also on a terminal"},
     {0},
 };
 
@@ -183,8 +198,9 @@ static int group(const char *word, int argc, char **argv)
     for (size_t i = 0; cli_commands[i]; i++)
         if (strncmp(cli_commands[i]->name, word, strlen(word)) == 0 &&
             cli_commands[i]->name[strlen(word)] == ' ')
-            fprintf(out, "  reeld %s %s\n      %s\n", cli_commands[i]->name,
-                    cli_commands[i]->synopsis, cli_commands[i]->summary);
+            fprintf(out, "  reeld %s%s%s\n      %s\n", cli_commands[i]->name,
+                    *cli_commands[i]->synopsis ? " " : "", cli_commands[i]->synopsis,
+                    cli_commands[i]->summary);
     return help ? CLI_OK : CLI_USAGE;
 }
 
@@ -229,7 +245,8 @@ static int run_command(const struct cli_command *command, int words, int argc, c
     struct cli_args args = {.tables = {command->options,
                                        command->client ? cli_server_options : NULL,
                                        cli_common_options}};
-    struct cli_call call = {.args = &args, .argc = argc, .argv = argv, .end = end};
+    struct cli_call call = {
+        .command = command, .args = &args, .argc = argc, .argv = argv, .end = end};
     struct rl_err err = {0};
     int status;
 

@@ -4,6 +4,7 @@
 
 #include "base/crypto.h"
 #include "base/fs.h"
+#include "cli/api.h"
 #include "cli/commands.h"
 #include "cli/term.h"
 
@@ -286,16 +287,16 @@ void cli_explain(const struct cli_client *client, const struct cli_reply *reply,
     if (reply->http.rc != RL_OK || reply->http.status == 0) {
         fprintf(out, "reeld: no answer from %s: ", client->url);
         cli_put(out, *reply->http.error ? reply->http.error : rl_code_name(reply->http.rc));
-        fputs(
-            "\nreeld: is the server running? Start it with `reeld serve`, or name it with --url or "
-            "--state-dir\n",
-            out);
+        fputs("\nreeld: is the server running? It is looked for by --url, --state-dir, REELD_URL, "
+              "REELD_STATE_DIR,\nreeld: else at the address of the packaged service; `reeld serve` "
+              "starts one\n",
+              out);
         return;
     }
     explain_problem(reply, out);
     if (reply->http.status == 401 && !client->key)
-        fputs("reeld: no key was found: use --key, REELD_API_KEY or --state-dir (owner.key must be "
-              "readable)\n",
+        fputs("reeld: no key was found: set REELD_API_KEY, or name the server's state folder by "
+              "--state-dir\nreeld: or REELD_STATE_DIR (its owner.key must be readable)\n",
               out);
 }
 
@@ -330,17 +331,22 @@ double cli_member_real(const struct rl_json *object, const char *name, double fa
     return isfinite(value) ? value : fallback;
 }
 
-bool cli_task_path(const char *id, const char *tail, char *path, size_t size)
+bool cli_id_path(const char *kind, const char *base, const char *id, const char *tail, char *path,
+                 size_t size)
 {
     size_t len = strspn(id, "0123456789");
 
-    if (len == 0 || len > 19 || id[len]) {
-        fputs("reeld: '", stderr);
-        cli_put(stderr, id);
-        fputs("' is no task id\n", stderr);
-        return false;
-    }
-    return snprintf(path, size, "/api/v1/tasks/%s%s", id, tail) < (int)size;
+    if (len > 0 && len <= 19 && !id[len])
+        return snprintf(path, size, "%s/%s%s", base, id, tail) < (int)size;
+    fputs("reeld: '", stderr);
+    cli_put(stderr, id);
+    fprintf(stderr, "' is no %s id\n", kind);
+    return false;
+}
+
+bool cli_task_path(const char *id, const char *tail, char *path, size_t size)
+{
+    return cli_id_path("task", API_TASKS, id, tail, path, size);
 }
 
 static void held_signals(sigset_t *set)

@@ -82,7 +82,10 @@ const char *cli_member(const struct rl_json *object, const char *name);
 int64_t cli_member_int(const struct rl_json *object, const char *name, int64_t fallback);
 double cli_member_real(const struct rl_json *object, const char *name, double fallback);
 
-/* "/api/v1/tasks/<id><tail>" into path[size]; false when id is no task id (complains). */
+/* "<base>/<id><tail>" into path[size]; false when it is no id of a `kind`, "task" (complains). */
+bool cli_id_path(const char *kind, const char *base, const char *id, const char *tail, char *path,
+                 size_t size);
+/* The same for API_TASKS. */
 bool cli_task_path(const char *id, const char *tail, char *path, size_t size);
 
 /* Wait ms with SIGINT, SIGTERM and SIGHUP blocked by cli_signals_hold; true when one of them came.

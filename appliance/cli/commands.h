@@ -5,8 +5,11 @@
 #include "cli/args.h"
 #include "cli/cli.h"
 
+struct cli_command;
+
 /* One invocation, borrowed for the run. */
 struct cli_call {
+    const struct cli_command *command;
     const struct cli_args *args;
     int argc; /* the whole command line, for serve to start itself anew */
     char **argv;
@@ -28,14 +31,16 @@ extern const struct cli_command cli_serve, cli_submit, cli_get, cli_list, cli_ca
     cli_events, cli_video, cli_key_add, cli_key_list, cli_key_revoke, cli_link, cli_secret,
     cli_engines, cli_backup, cli_doctor, cli_dead_list, cli_dead_replay, cli_dead_discard,
     cli_queue_list, cli_queue_pause, cli_queue_resume, cli_queue_drain, cli_workers, cli_stats,
-    cli_repair, cli_link_video, cli_feed_list, cli_feed_read, cli_feed_ack, cli_feed_seek,
-    cli_feed_rm, cli_hook_add, cli_hook_list, cli_hook_set, cli_hook_rotate, cli_hook_rm,
-    cli_hook_events, cli_verify_webhook, cli_listen;
+    cli_repair, cli_link_video, cli_feed_list, cli_feed_read, cli_feed_ack, cli_feed_extend,
+    cli_feed_seek, cli_feed_rm, cli_endpoint_add, cli_endpoint_list, cli_endpoint_test,
+    cli_endpoint_rotate, cli_endpoint_enable, cli_endpoint_disable, cli_endpoint_rm,
+    cli_delivery_list, cli_delivery_resend, cli_hook_add, cli_hook_list, cli_hook_set,
+    cli_hook_rotate, cli_hook_rm, cli_hook_events, cli_verify_webhook, cli_listen;
 
 /* All commands but help and version, in the order of --help; NULL ends the list. */
 extern const struct cli_command *const cli_commands[];
-/* The three options of every client command, and --help. */
-extern const struct cli_option cli_server_options[], cli_common_options[];
+/* The three options of every client command, --help, and --json for those that have no other. */
+extern const struct cli_option cli_server_options[], cli_common_options[], cli_json_option[];
 
 /* "reeld: <text>" with the reason of err to stderr; returns `status`. */
 int cli_complain(int status, const struct rl_err *err);

@@ -3,6 +3,7 @@
 #include "cli/api.h"
 #include "cli/commands.h"
 #include "cli/list.h"
+#include "cli/send.h"
 #include "cli/term.h"
 
 #include <string.h>
@@ -125,23 +126,20 @@ static int replay_words(struct replay *replay, const struct cli_args *args)
     return CLI_OK;
 }
 
-static int replay_one(const struct cli_args *args)
+static bool put_replayed(const struct cli_call *call, const struct rl_json *task)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
+    printf("task %s is in the queue again, round %lld\n", call->args->words[0],
+           (long long)cli_member_int(task, "round", 0));
+    return true;
+}
+
+static int replay_one(const struct cli_call *call)
+{
     char path[128];
 
-    (void)snprintf(path, sizeof(path), API_DEAD_LETTERS "/%.40s/replay", args->words[0]);
-    int status =
-        cli_ask(args, &(struct cli_request){.method = "POST", .path = path, .body = "{}"}, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(args)) {
-        cli_put_json(reply.http.body, reply.http.body_len);
-        return CLI_OK;
-    }
-    printf("task %s is in the queue again, round %lld\n", args->words[0],
-           (long long)cli_member_int(reply.json, "round", 0));
-    return CLI_OK;
+    if (!cli_id_path("task", API_DEAD_LETTERS, call->args->words[0], "/replay", path, sizeof(path)))
+        return CLI_USAGE;
+    return cli_tell(call, "POST", path, NULL, put_replayed);
 }
 
 static int replay_many(const struct cli_args *args, bool all)
@@ -179,29 +177,23 @@ static int run_replay(const struct cli_call *call)
 
     if (all == (args->word_count > 0)) {
         (void)rl_fail(&err, RL_BAD_REQUEST, "name the tasks, or all of them by --all");
-        return cli_usage_error("dead-letter replay", &err);
+        return cli_usage_error(call->command->name, &err);
     }
     for (size_t i = 0; i < args->word_count; i++)
         if (!cli_task_path(args->words[i], "", path, sizeof(path)))
             return CLI_USAGE;
-    return args->word_count == 1 ? replay_one(args) : replay_many(args, all);
+    return args->word_count == 1 ? replay_one(call) : replay_many(args, all);
 }
 
 /* ---- discard ---- */
 
 static int run_discard(const struct cli_call *call)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
     char path[128];
 
-    if (!cli_task_path(call->args->words[0], "", path, sizeof(path)))
+    if (!cli_id_path("task", API_DEAD_LETTERS, call->args->words[0], "", path, sizeof(path)))
         return CLI_USAGE;
-    (void)snprintf(path, sizeof(path), API_DEAD_LETTERS "/%.40s", call->args->words[0]);
-    int status =
-        cli_ask(call->args, &(struct cli_request){.method = "DELETE", .path = path}, &reply);
-    if (status == CLI_OK && !cli_wants_json(call->args))
-        printf("task %s left the dead letter\n", call->args->words[0]);
-    return status;
+    return cli_steer(call, "DELETE", path, "task", "left the dead letter");
 }
 
 /* ---- the table's entries ---- */

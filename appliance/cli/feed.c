@@ -1,10 +1,10 @@
-/* The commands of feeds: list, read, ack, seek, rm. People get tables, pipes get the server's JSON.
- * One thread; no state. */
+/* The commands of feeds: list, read, ack, extend, seek, rm. People get tables, pipes get the
+ * server's JSON. One thread; no state. */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "cli/api.h"
-#include "cli/client.h"
-#include "cli/commands.h"
+#include "cli/list.h"
+#include "cli/send.h"
 #include "cli/term.h"
 
 #include <ctype.h>
@@ -14,15 +14,11 @@
 #define LEASE_TEXT 48
 #define SLACK_S    30 /* beyond the wait that the server was asked for */
 
-static const struct cli_option json_option[] = {
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
-
-/* "/api/v1/feeds/<name><tail>" into `path`; false when it is no feed's name (complains). */
-static bool feed_path(const char *command, const char *name, const char *tail, struct rl_buf *path)
+/* "/api/v1/feeds/<first word><tail>" into `path`; false when it is no feed's name (complains). */
+static bool feed_path(const struct cli_call *call, const char *tail, struct rl_buf *path)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    const char *name = call->args->words[0];
     struct rl_err err;
 
     rl_buf_init(path, 4096);
@@ -31,8 +27,17 @@ static bool feed_path(const char *command, const char *name, const char *tail, s
         name[strspn(name, plain)] == '\0' && rl_buf_ok(path, &err) == RL_OK)
         return true;
     (void)rl_fail(&err, RL_BAD_REQUEST, "'%.70s' is no name of a feed", name);
-    (void)cli_usage_error(command, &err);
+    (void)cli_usage_error(call->command->name, &err);
     return false;
+}
+
+/* A change of the feed, and what is said of it. */
+static int tell_feed(const struct cli_call *call, const char *tail, cli_write_fn write,
+                     cli_put_fn put)
+{
+    AUTO_BUF struct rl_buf path = {0};
+
+    return feed_path(call, tail, &path) ? cli_tell(call, "POST", path.data, write, put) : CLI_USAGE;
 }
 
 /* "<separator>name=value" of a query, escaped. */
@@ -60,50 +65,12 @@ static void put_feed(const struct rl_json *feed)
 
 static int run_list(const struct cli_call *call)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
-
-    int status = cli_ask(call->args, &(struct cli_request){.path = API_FEEDS}, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(call->args)) {
-        cli_put_json(reply.http.body, reply.http.body_len);
-        return CLI_OK;
-    }
-    const struct rl_json *data = rl_json_get(reply.json, "data");
-    if (!data)
-        return cli_not_understood();
-    puts(rl_json_child(data) ? "FEED                      SCOPE     CURSOR     LAG  LEASES  MOVED"
-                             : "no feeds");
-    for (const struct rl_json *feed = rl_json_child(data); feed; feed = rl_json_next(feed))
-        put_feed(feed);
-    return CLI_OK;
+    return cli_list_whole(call->args, API_FEEDS,
+                          "FEED                      SCOPE     CURSOR     LAG  LEASES  MOVED",
+                          "no feeds", put_feed);
 }
 
-/* ---- ack ---- */
-
-/* {"lease": …, "to": …} to the feed. */
-static int acknowledge(const struct cli_client *client, const char *name, const char *lease,
-                       int64_t to, struct cli_reply *ret_reply)
-{
-    AUTO_BUF struct rl_buf path = {0}, body = {0};
-    struct rl_jw w;
-    struct rl_err err;
-
-    if (!feed_path("feed ack", name, "/ack", &path))
-        return CLI_USAGE;
-    rl_buf_init(&body, 1024);
-    rl_jw_init(&w, &body, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_str(&w, "lease", lease);
-    if (to > 0)
-        rl_jw_i64(&w, "to", to);
-    rl_jw_end_object(&w);
-    if (rl_buf_ok(&body, &err))
-        return cli_usage_error("feed ack", &err);
-    return cli_call(client,
-                    &(struct cli_request){.method = "POST", .path = path.data, .body = body.data},
-                    ret_reply);
-}
+/* ---- ack and extend ---- */
 
 static const struct cli_option ack_options[] = {
     {"to", 0, "SEQ", "only up to this event; the next reader gets the rest at once"},
@@ -111,33 +78,63 @@ static const struct cli_option ack_options[] = {
     {0},
 };
 
+static const struct cli_option extend_options[] = {
+    {"lease", 0, "SECONDS", "from now, 0 to 43200 (the server's feed.lease_s); 0 gives it back"},
+    {"json", 0, NULL, "JSON also on a terminal"},
+    {0},
+};
+
+/* {"lease": …, "<name>": <number of the option>} */
+static enum rl_rc write_lease(const struct cli_args *args, struct rl_jw *w, const char *option,
+                              int64_t least, int64_t most, const char *name, struct rl_err *err)
+{
+    int64_t number = -1;
+
+    if (!rl_utf8_valid(args->words[1], strlen(args->words[1])))
+        return rl_fail(err, RL_BAD_REQUEST, "the lease is not UTF-8 text");
+    rl_jw_str(w, "lease", args->words[1]);
+    enum rl_rc rc = cli_args_int(args, option, least, most, -1, &number, err);
+    if (number >= 0)
+        rl_jw_i64(w, name, number);
+    return rc;
+}
+
+static enum rl_rc write_ack(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
+{
+    return write_lease(args, w, "to", 1, RL_JSON_MAX_INT, "to", err);
+}
+
+static bool put_ack(const struct cli_call *call, const struct rl_json *answer)
+{
+    (void)call;
+    printf("acknowledged %lld to %lld; the cursor is at %lld\n",
+           (long long)cli_member_int(answer, "from", 0), (long long)cli_member_int(answer, "to", 0),
+           (long long)cli_member_int(answer, "cursor", 0));
+    return true;
+}
+
 static int run_ack(const struct cli_call *call)
 {
-    const struct cli_args *args = call->args;
-    AUTO_CLIENT struct cli_client client = {0};
-    AUTO_REPLY struct cli_reply reply = {0};
-    struct rl_err err;
-    int64_t to;
+    return tell_feed(call, "/ack", write_ack, put_ack);
+}
 
-    if (cli_args_int(args, "to", 1, RL_JSON_MAX_INT, 0, &to, &err))
-        return cli_usage_error("feed ack", &err);
-    if (!rl_utf8_valid(args->words[1], strlen(args->words[1]))) {
-        (void)rl_fail(&err, RL_BAD_REQUEST, "the lease is not UTF-8 text");
-        return cli_usage_error("feed ack", &err);
-    }
-    int status = cli_client_open(args, &client);
-    if (status == CLI_OK)
-        status = acknowledge(&client, args->words[0], args->words[1], to, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(args))
-        cli_put_json(reply.http.body, reply.http.body_len);
-    else
-        printf("acknowledged %lld to %lld; the cursor is at %lld\n",
-               (long long)cli_member_int(reply.json, "from", 0),
-               (long long)cli_member_int(reply.json, "to", 0),
-               (long long)cli_member_int(reply.json, "cursor", 0));
-    return CLI_OK;
+static enum rl_rc write_extend(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
+{
+    return write_lease(args, w, "lease", 0, 43200, "lease_s", err);
+}
+
+static bool put_extend(const struct cli_call *call, const struct rl_json *answer)
+{
+    char until[32];
+
+    cli_local_time(cli_member(answer, "expires_at"), until);
+    printf("lease %s is yours until %s\n", call->args->words[1], until);
+    return true;
+}
+
+static int run_extend(const struct cli_call *call)
+{
+    return tell_feed(call, "/extend", write_extend, put_extend);
 }
 
 /* ---- read ---- */
@@ -237,11 +234,11 @@ static int run_read(const struct cli_call *call)
     const struct cli_args *args = call->args;
     AUTO_CLIENT struct cli_client client = {0};
     AUTO_REPLY struct cli_reply reply = {0}, done = {0};
-    AUTO_BUF struct rl_buf path = {0};
-    char lease[LEASE_TEXT] = "";
+    AUTO_BUF struct rl_buf path = {0}, ack_path = {0};
+    char lease[LEASE_TEXT] = "", body[LEASE_TEXT + 16];
     int64_t wait_s;
 
-    if (!feed_path("feed read", args->words[0], "", &path))
+    if (!feed_path(call, "", &path))
         return CLI_USAGE;
     int status = read_query(args, &path, &wait_s);
     if (status == CLI_OK)
@@ -255,16 +252,21 @@ static int run_read(const struct cli_call *call)
         return status;
     bool given = find_lease(&reply, lease);
     status = put_range(args, &reply, given ? lease : NULL);
-    if (status == CLI_OK && given && cli_args_has(args, "ack"))
-        status = acknowledge(&client, args->words[0], lease, 0, &done);
-    return status;
+    if (status != CLI_OK || !given || !cli_args_has(args, "ack"))
+        return status;
+    (void)snprintf(body, sizeof(body), "{\"lease\":\"%s\"}", lease); /* digits and dots; fits */
+    if (!feed_path(call, "/ack", &ack_path))
+        return CLI_USAGE;
+    return cli_call(&client,
+                    &(struct cli_request){.method = "POST", .path = ack_path.data, .body = body},
+                    &done);
 }
 
 /* ---- seek ---- */
 
-static enum rl_rc seek_body(const char *where, struct rl_buf *body, struct rl_err *err)
+static enum rl_rc write_seek(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
 {
-    struct rl_jw w;
+    const char *where = args->words[1];
     int64_t time;
     bool word = strcmp(where, "earliest") == 0 || strcmp(where, "latest") == 0;
     size_t digits = strspn(where, "0123456789");
@@ -273,55 +275,34 @@ static enum rl_rc seek_body(const char *where, struct rl_buf *body, struct rl_er
     if (!word && !seq && rl_time_parse(where, &time, NULL) != RL_OK)
         return rl_fail(err, RL_BAD_REQUEST,
                        "'%.60s' is neither earliest, latest, a seq nor an RFC 3339 time", where);
-    rl_buf_init(body, 1024);
-    rl_jw_init(&w, body, false);
-    rl_jw_object(&w, NULL);
     if (seq)
-        rl_jw_i64(&w, "seq", strtoll(where, NULL, 10));
+        rl_jw_i64(w, "seq", strtoll(where, NULL, 10));
     else
-        rl_jw_str(&w, word ? "from" : "time", where);
-    rl_jw_end_object(&w);
-    return rl_buf_ok(body, err);
+        rl_jw_str(w, word ? "from" : "time", where);
+    return RL_OK;
+}
+
+static bool put_seek(const struct cli_call *call, const struct rl_json *answer)
+{
+    printf("feed %s: the next event is the first after %lld\n", call->args->words[0],
+           (long long)cli_member_int(answer, "cursor", 0));
+    return true;
 }
 
 static int run_seek(const struct cli_call *call)
 {
-    const struct cli_args *args = call->args;
-    AUTO_REPLY struct cli_reply reply = {0};
-    AUTO_BUF struct rl_buf path = {0}, body = {0};
-    struct rl_err err;
-
-    if (!feed_path("feed seek", args->words[0], "/seek", &path))
-        return CLI_USAGE;
-    if (seek_body(args->words[1], &body, &err))
-        return cli_usage_error("feed seek", &err);
-    int status =
-        cli_ask(args, &(struct cli_request){.method = "POST", .path = path.data, .body = body.data},
-                &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(args))
-        cli_put_json(reply.http.body, reply.http.body_len);
-    else
-        printf("feed %s: the next event is the first after %lld\n", args->words[0],
-               (long long)cli_member_int(reply.json, "cursor", 0));
-    return CLI_OK;
+    return tell_feed(call, "/seek", write_seek, put_seek);
 }
 
 /* ---- rm ---- */
 
 static int run_remove(const struct cli_call *call)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
     AUTO_BUF struct rl_buf path = {0};
 
-    if (!feed_path("feed rm", call->args->words[0], "", &path))
+    if (!feed_path(call, "", &path))
         return CLI_USAGE;
-    int status =
-        cli_ask(call->args, &(struct cli_request){.method = "DELETE", .path = path.data}, &reply);
-    if (status == CLI_OK && !cli_wants_json(call->args))
-        printf("feed %s is gone; the history stays\n", call->args->words[0]);
-    return status;
+    return cli_steer(call, "DELETE", path.data, "feed", "is gone; the history stays");
 }
 
 /* ---- the table's entries ---- */
@@ -330,7 +311,7 @@ const struct cli_command cli_feed_list = {
     .name = "feed list",
     .synopsis = "",
     .summary = "list your feeds: cursor, lag, ranges that are out",
-    .options = json_option,
+    .options = cli_json_option,
     .client = true,
     .run = run_list,
 };
@@ -357,11 +338,21 @@ const struct cli_command cli_feed_ack = {
     .max_words = 2,
     .run = run_ack,
 };
+const struct cli_command cli_feed_extend = {
+    .name = "feed extend",
+    .synopsis = "NAME LEASE",
+    .summary = "take more time for a range of a feed, or give it back",
+    .options = extend_options,
+    .client = true,
+    .min_words = 2,
+    .max_words = 2,
+    .run = run_extend,
+};
 const struct cli_command cli_feed_seek = {
     .name = "feed seek",
     .synopsis = "NAME earliest|latest|SEQ|TIME",
     .summary = "read on from elsewhere; ranges that are out are lost",
-    .options = json_option,
+    .options = cli_json_option,
     .client = true,
     .min_words = 2,
     .max_words = 2,
@@ -371,7 +362,7 @@ const struct cli_command cli_feed_rm = {
     .name = "feed rm",
     .synopsis = "NAME",
     .summary = "delete a feed; the history stays",
-    .options = json_option,
+    .options = cli_json_option,
     .client = true,
     .min_words = 1,
     .max_words = 1,

@@ -1,19 +1,11 @@
 /* The commands about sources of inbound events. People get tables and sentences, pipes the server's
  * JSON. One thread; no state. */
-#include "base/buf.h"
-#include "base/crypto.h"
 #include "cli/api.h"
-#include "cli/commands.h"
 #include "cli/list.h"
+#include "cli/send.h"
 #include "cli/term.h"
-#include "cli/webhook.h"
 
 #include <string.h>
-
-static const struct cli_option json_option[] = {
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
 
 static const struct cli_option add_options[] = {
     {"secret", 's', "TEXT", "the secret that the service gave you; one is made otherwise"},
@@ -33,21 +25,6 @@ static const struct cli_option set_options[] = {
     {0},
 };
 
-static const struct cli_option rotate_options[] = {
-    {"secret", 's', "TEXT", "the new secret; one is made otherwise"},
-    {"secret-file", 0, "FILE", "the same from the first line of a file"},
-    {"grace", 0, "SECONDS", "how long the former one is valid, too, 0 to 604800 (a day)"},
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
-
-static const struct cli_option events_options[] = {
-    {"limit", 'n', "N", "at most N events, 1 to 200 (50)"},
-    {"after", 0, "CURSOR", "the page after this cursor (`next` of the page before)"},
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
-
 /* "/api/v1/hooks/<source><tail>" into path[size]; false when it is no name (complains). */
 static bool hook_path(const char *source, const char *tail, char *path, size_t size)
 {
@@ -59,163 +36,88 @@ static bool hook_path(const char *source, const char *tail, char *path, size_t s
     return false;
 }
 
-/* The elements of "A,B" as a JSON array. */
-static void write_allow(struct rl_jw *w, const char *text)
-{
-    rl_jw_array(w, "allow");
-    while (*text) {
-        size_t len = strcspn(text, ", ");
-        if (len > 0)
-            rl_jw_strn(w, NULL, text, len);
-        text += len;
-        text += strspn(text, ", ");
-    }
-    rl_jw_end_array(w);
-}
-
-/* The members that the options ask for, into an open object. */
+/* The members that the options ask for. */
 static enum rl_rc write_wish(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
 {
-    const char *allow = cli_args_text(args, "allow"), *rate = cli_args_text(args, "per-minute");
+    const char *rate = cli_args_text(args, "per-minute");
+    bool enable = cli_args_has(args, "enable"), disable = cli_args_has(args, "disable");
     int64_t number = 0;
-    enum rl_rc rc = RL_OK;
+    enum rl_rc rc = cli_write_list(args, "allow", w, "allow", err);
 
-    if (allow && !rl_utf8_valid(allow, strlen(allow)))
-        return rl_fail(err, RL_BAD_REQUEST, "--allow is not UTF-8 text");
-    if (allow)
-        write_allow(w, allow);
-    if (rate && strcmp(rate, "default") == 0)
+    if (rc == RL_OK && rate && strcmp(rate, "default") == 0) {
         rl_jw_null(w, "per_minute");
-    else if (rate) {
+    } else if (rc == RL_OK && rate) {
         rc = cli_args_int(args, "per-minute", 0, 1000000, 0, &number, err);
         rl_jw_i64(w, "per_minute", number);
     }
-    if (cli_args_has(args, "enable") && cli_args_has(args, "disable"))
-        return rl_fail(err, RL_BAD_REQUEST, "--enable or --disable: choose one");
-    if (cli_args_has(args, "enable") || cli_args_has(args, "disable"))
-        rl_jw_bool(w, "enabled", cli_args_has(args, "enable"));
+    if (rc == RL_OK && enable && disable)
+        rc = rl_fail(err, RL_BAD_REQUEST, "--enable or --disable: choose one");
+    if (enable || disable)
+        rl_jw_bool(w, "enabled", enable);
     return rc;
 }
 
-static void put_field(const char *name, const char *text)
-{
-    printf("%-8s ", name);
-    cli_put(stdout, text);
-    putchar('\n');
-}
-
 /* What a new source's owner has to tell the service. */
-static int put_source(const struct cli_args *args, const struct cli_reply *reply)
+static bool put_source(const struct cli_call *call, const struct rl_json *answer)
 {
-    if (cli_wants_json(args)) {
-        cli_put_json(reply->http.body, reply->http.body_len);
-        return CLI_OK;
-    }
-    if (!cli_member(reply->json, "url"))
-        return cli_not_understood();
-    put_field("source", cli_member(reply->json, "source"));
-    put_field("url", cli_member(reply->json, "url"));
-    if (cli_member(reply->json, "secret"))
-        put_field("secret", cli_member(reply->json, "secret"));
-    return CLI_OK;
+    static const char *const names[] = {"source", "url", "secret", NULL};
+
+    (void)call;
+    return cli_put_members(answer, names);
 }
 
-/* One call with the body that was built, and its answer. */
-static int send_body(const struct cli_call *call, const char *command, const char *method,
-                     const char *path, struct rl_buf *body, enum rl_rc rc, struct rl_err *err)
+static enum rl_rc write_new(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
+    rl_jw_str(w, "source", args->words[0]);
+    enum rl_rc rc = cli_write_secret(args, w, err);
+    return rc == RL_OK ? write_wish(args, w, err) : rc;
+}
 
-    if (rc == RL_OK)
-        rc = rl_buf_ok(body, err);
-    if (rc != RL_OK)
-        return cli_usage_error(command, err);
-    int status =
-        cli_ask(call->args,
-                &(struct cli_request){.method = method, .path = path, .body = body->data}, &reply);
-    rl_wipe(body->data, body->len);
-    return status == CLI_OK ? put_source(call->args, &reply) : status;
+static enum rl_rc write_change(const struct cli_args *args, struct rl_jw *w, struct rl_err *err)
+{
+    static const char *const wishes[] = {"allow", "per-minute", "enable", "disable"};
+    bool some = false;
+
+    for (size_t i = 0; i < RL_ARRAY_LEN(wishes); i++)
+        some = some || cli_args_has(args, wishes[i]);
+    return some ? write_wish(args, w, err)
+                : rl_fail(err, RL_BAD_REQUEST, "nothing to change was named");
 }
 
 static int run_add(const struct cli_call *call)
 {
-    AUTO_BUF struct rl_buf body;
-    AUTO_FREE char *secret = NULL;
-    struct rl_jw w;
-    struct rl_err err;
     char path[128];
 
-    rl_buf_init(&body, 65536);
     if (!hook_path(call->args->words[0], "", path, sizeof(path)))
         return CLI_USAGE;
-    enum rl_rc rc = cli_secret_given(call->args, &secret, &err);
-    rl_jw_init(&w, &body, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_str(&w, "source", call->args->words[0]);
-    if (secret)
-        rl_jw_str(&w, "secret", secret);
-    if (rc == RL_OK)
-        rc = write_wish(call->args, &w, &err);
-    rl_jw_end_object(&w);
-    return send_body(call, "hook add", "POST", API_HOOKS, &body, rc, &err);
+    return cli_tell(call, "POST", API_HOOKS, write_new, put_source);
 }
 
 static int run_set(const struct cli_call *call)
 {
-    AUTO_BUF struct rl_buf body;
-    struct rl_jw w;
-    struct rl_err err;
     char path[128];
 
-    rl_buf_init(&body, 65536);
     if (!hook_path(call->args->words[0], "", path, sizeof(path)))
         return CLI_USAGE;
-    rl_jw_init(&w, &body, false);
-    rl_jw_object(&w, NULL);
-    enum rl_rc rc = write_wish(call->args, &w, &err);
-    rl_jw_end_object(&w);
-    if (rc == RL_OK && body.len == 2)
-        rc = rl_fail(&err, RL_BAD_REQUEST, "nothing to change was named");
-    return send_body(call, "hook set", "PATCH", path, &body, rc, &err);
+    return cli_tell(call, "PATCH", path, write_change, put_source);
 }
 
 static int run_rotate(const struct cli_call *call)
 {
-    AUTO_BUF struct rl_buf body;
-    AUTO_FREE char *secret = NULL;
-    struct rl_jw w;
-    struct rl_err err;
-    int64_t grace_s = -1;
     char path[128];
 
-    rl_buf_init(&body, 65536);
     if (!hook_path(call->args->words[0], "/rotate", path, sizeof(path)))
         return CLI_USAGE;
-    enum rl_rc rc = cli_secret_given(call->args, &secret, &err);
-    if (rc == RL_OK)
-        rc = cli_args_int(call->args, "grace", 0, 604800, -1, &grace_s, &err);
-    rl_jw_init(&w, &body, false);
-    rl_jw_object(&w, NULL);
-    if (secret)
-        rl_jw_str(&w, "secret", secret);
-    if (grace_s >= 0)
-        rl_jw_i64(&w, "grace_s", grace_s);
-    rl_jw_end_object(&w);
-    return send_body(call, "hook rotate", "POST", path, &body, rc, &err);
+    return cli_tell(call, "POST", path, cli_write_rotation, put_source);
 }
 
 static int run_remove(const struct cli_call *call)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
     char path[128];
 
     if (!hook_path(call->args->words[0], "", path, sizeof(path)))
         return CLI_USAGE;
-    int status =
-        cli_ask(call->args, &(struct cli_request){.method = "DELETE", .path = path}, &reply);
-    if (status == CLI_OK && !cli_wants_json(call->args))
-        printf("source %s and its events are gone\n", call->args->words[0]);
-    return status;
+    return cli_steer(call, "DELETE", path, "source", "and its events are gone");
 }
 
 /* ---- lists ---- */
@@ -263,25 +165,17 @@ static void put_event(const struct rl_json *event)
 
 static int run_events(const struct cli_call *call)
 {
-    const char *after = cli_args_text(call->args, "after");
-    struct rl_err err;
-    int64_t limit = 0;
-    char path[256], tail[128];
+    char path[128];
+    struct cli_list_kind kind = {
+        .base = path,
+        .header = "RECEIVED             TYPE                  ABOUT                         "
+                  "STATE    EVENT",
+        .none = "no events",
+        .put_row = put_event};
 
-    enum rl_rc rc = cli_args_int(call->args, "limit", 1, 200, 50, &limit, &err);
-    if (rc == RL_OK && after && (!cli_query_word(after) || strlen(after) > 64))
-        rc = rl_fail(&err, RL_BAD_REQUEST, "--after is a single word");
-    if (rc != RL_OK)
-        return cli_usage_error("hook events", &err);
-    (void)snprintf(tail, sizeof(tail), "/events?limit=%lld%s%s", (long long)limit,
-                   after ? "&after=" : "", after ? after : ""); /* measured above */
-    if (!hook_path(call->args->words[0], tail, path, sizeof(path)))
+    if (!hook_path(call->args->words[0], "/events", path, sizeof(path)))
         return CLI_USAGE;
-    return cli_list_whole(
-        call->args, path,
-        "RECEIVED             TYPE                  ABOUT                         "
-        "STATE    EVENT",
-        "no events", put_event);
+    return cli_list_run(call, &kind);
 }
 
 /* ---- the table's entries ---- */
@@ -300,7 +194,7 @@ const struct cli_command cli_hook_list = {
     .name = "hook list",
     .synopsis = "",
     .summary = "list the sources of events and how many wait to be handled",
-    .options = json_option,
+    .options = cli_json_option,
     .client = true,
     .run = run_list,
 };
@@ -314,21 +208,21 @@ const struct cli_command cli_hook_set = {
 const struct cli_command cli_hook_rotate = {
     .name = "hook rotate",
     .summary = "give a source a new secret; the former one is valid, too, for a while",
-    .options = rotate_options,
+    .options = cli_rotation_options,
     ONE_SOURCE,
     .run = run_rotate,
 };
 const struct cli_command cli_hook_rm = {
     .name = "hook rm",
     .summary = "remove a source and its events",
-    .options = json_option,
+    .options = cli_json_option,
     ONE_SOURCE,
     .run = run_remove,
 };
 const struct cli_command cli_hook_events = {
     .name = "hook events",
     .summary = "list the events of a source, newest first",
-    .options = events_options,
+    .options = cli_page_options,
     ONE_SOURCE,
     .run = run_events,
 };

@@ -10,11 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-struct list_kind {
-    const char *base, *command, *header, *none;
-    void (*put_row)(const struct rl_json *task, size_t columns);
-};
-
 static const struct cli_option list_options[] = {
     {"status", 's', "A,B",
      "only these: CREATED, QUEUED, PROCESSING, SUCCEEDED, FAILED, TIMEOUT, CANCELED"},
@@ -25,8 +20,8 @@ static const struct cli_option list_options[] = {
     {0},
 };
 
-static const struct cli_option dead_options[] = {
-    {"limit", 'n', "N", "at most N tasks, 1 to 200 (50)"},
+const struct cli_option cli_page_options[] = {
+    {"limit", 'n', "N", "at most N of them, 1 to 200 (50)"},
     {"after", 0, "CURSOR", "the page after this cursor (`next` of the page before)"},
     {"all", 'a', NULL, "every page"},
     {"json", 0, NULL, "JSON also on a terminal"},
@@ -47,13 +42,14 @@ static bool list_path(const char *base, const char *status, int64_t limit, const
 {
     if ((status && !cli_query_word(status)) || (after && !cli_query_word(after)))
         return false;
-    return snprintf(path, size, "%s?limit=%lld%s%s%s%s", base, (long long)limit,
-                    status ? "&status=" : "", status ? status : "", after ? "&after=" : "",
-                    after ? after : "") < (int)size;
+    return snprintf(path, size, "%s%climit=%lld%s%s%s%s", base, strchr(base, '?') ? '&' : '?',
+                    (long long)limit, status ? "&status=" : "", status ? status : "",
+                    after ? "&after=" : "", after ? after : "") < (int)size;
 }
 
-static void put_row(const struct rl_json *task, size_t columns)
+static void put_row(const struct rl_json *task)
 {
+    size_t columns = cli_columns(STDOUT_FILENO);
     char created[32], safe[2048], size[32];
     const char *id = cli_member(task, "task_id");
     const struct rl_json *params = rl_json_get(task, "params");
@@ -82,8 +78,9 @@ static void put_row(const struct rl_json *task, size_t columns)
 }
 
 /* A task of the dead letter: what went wrong, and how often it was tried. */
-static void put_dead_row(const struct rl_json *task, size_t columns)
+static void put_dead_row(const struct rl_json *task)
 {
+    size_t columns = cli_columns(STDOUT_FILENO);
     char finished[32], safe[2048];
     const char *reason = cli_member(task, "error_msg");
 
@@ -135,14 +132,17 @@ int cli_list_whole(const struct cli_args *args, const char *path, const char *he
     const struct rl_json *data = rl_json_get(reply.json, "data");
     if (!data)
         return cli_not_understood();
-    puts(rl_json_child(data) ? header : none);
+    if (!rl_json_child(data))
+        puts(none);
+    else if (header)
+        puts(header);
     for (const struct rl_json *row = rl_json_child(data); row; row = rl_json_next(row))
         put(row);
     return CLI_OK;
 }
 
 /* Rows to the terminal, or the elements of one JSON array, page by page. */
-static int list_pages(const struct cli_client *client, const struct list_kind *kind,
+static int list_pages(const struct cli_client *client, const struct cli_list_kind *kind,
                       const char *status_filter, const char *after, int64_t left, bool json)
 {
     char cursor[256] = "";
@@ -165,7 +165,7 @@ static int list_pages(const struct cli_client *client, const struct list_kind *k
             if (!json) {
                 if (first)
                     puts(kind->header);
-                kind->put_row(t, cli_columns(STDOUT_FILENO));
+                kind->put_row(t);
             } else {
                 AUTO_BUF struct rl_buf text;
                 rl_buf_init(&text, (size_t)16 << 20);
@@ -184,7 +184,7 @@ static int list_pages(const struct cli_client *client, const struct list_kind *k
     return CLI_OK;
 }
 
-static int run_kind(const struct cli_call *call, const struct list_kind *kind)
+int cli_list_run(const struct cli_call *call, const struct cli_list_kind *kind)
 {
     const struct cli_args *args = call->args;
     AUTO_CLIENT struct cli_client client = {0};
@@ -195,7 +195,7 @@ static int run_kind(const struct cli_call *call, const struct list_kind *kind)
     char path[512];
 
     if (cli_args_int(args, "limit", 1, 200, 50, &limit, &err))
-        return cli_usage_error(kind->command, &err);
+        return cli_usage_error(call->command->name, &err);
     int status = cli_client_open(args, &client);
     if (status != CLI_OK)
         return status;
@@ -203,7 +203,7 @@ static int run_kind(const struct cli_call *call, const struct list_kind *kind)
         AUTO_REPLY struct cli_reply reply = {0};
         if (!list_path(kind->base, filter, limit, after, path, sizeof(path))) {
             (void)rl_fail(&err, RL_BAD_REQUEST, "--status and --after are single words");
-            return cli_usage_error(kind->command, &err);
+            return cli_usage_error(call->command->name, &err);
         }
         status = cli_call(&client, &(struct cli_request){.path = path}, &reply);
         if (status == CLI_OK)
@@ -220,28 +220,26 @@ static int run_kind(const struct cli_call *call, const struct list_kind *kind)
 
 static int run_list(const struct cli_call *call)
 {
-    static const struct list_kind kind = {
+    static const struct cli_list_kind kind = {
         .base = API_TASKS,
-        .command = "list",
         .header = "TASK_ID              STATUS      DONE  CREATED              SIZE       LABEL OR "
                   "PROMPT",
         .none = "no tasks",
         .put_row = put_row};
 
-    return run_kind(call, &kind);
+    return cli_list_run(call, &kind);
 }
 
 static int run_dead_list(const struct cli_call *call)
 {
-    static const struct list_kind kind = {
+    static const struct cli_list_kind kind = {
         .base = API_DEAD_LETTERS,
-        .command = "dead-letter list",
         .header =
             "TASK_ID              STATUS   ENDED                RUN  ERROR               REASON",
         .none = "the dead letter is empty",
         .put_row = put_dead_row};
 
-    return run_kind(call, &kind);
+    return cli_list_run(call, &kind);
 }
 
 const struct cli_command cli_list = {
@@ -256,7 +254,7 @@ const struct cli_command cli_dead_list = {
     .name = "dead-letter list",
     .synopsis = "",
     .summary = "list the tasks that FAILED or ran into a TIMEOUT",
-    .options = dead_options,
+    .options = cli_page_options,
     .client = true,
     .run = run_dead_list,
 };

@@ -4,17 +4,13 @@
 #include "cli/api.h"
 #include "cli/commands.h"
 #include "cli/list.h"
+#include "cli/send.h"
 #include "cli/term.h"
 
 #include <string.h>
 
 #define SCAN_MS    600000 /* a repair may look at a million rows */
 #define BATCH_MOST 500    /* what a parsed answer can hold */
-
-static const struct cli_option json_option[] = {
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
 
 /* ---- queues ---- */
 
@@ -42,26 +38,16 @@ static int run_queue_list(const struct cli_call *call)
 
 static int steer_queue(const struct cli_call *call, const char *verb, const char *now)
 {
-    AUTO_REPLY struct cli_reply reply = {0};
     const char *name = call->args->words[0];
-    char path[160], command[32];
+    char path[160];
     struct rl_err err;
 
     if (!*name || strlen(name) > 64 || !cli_query_word(name) || strchr(name, ',')) {
-        (void)snprintf(command, sizeof(command), "queue %s", verb); /* fits */
         (void)rl_fail(&err, RL_BAD_REQUEST, "'%.70s' is no queue name", name);
-        return cli_usage_error(command, &err);
+        return cli_usage_error(call->command->name, &err);
     }
     (void)snprintf(path, sizeof(path), API_QUEUES "/%s/%s", name, verb); /* measured above */
-    int status = cli_ask(
-        call->args, &(struct cli_request){.method = "POST", .path = path, .body = "{}"}, &reply);
-    if (status != CLI_OK)
-        return status;
-    if (cli_wants_json(call->args))
-        cli_put_json(reply.http.body, reply.http.body_len);
-    else
-        printf("queue %s %s\n", name, now);
-    return CLI_OK;
+    return cli_steer(call, "POST", path, "queue", now);
 }
 
 static int run_queue_pause(const struct cli_call *call)
@@ -261,13 +247,13 @@ static int run_repair(const struct cli_call *call)
 
 #define QUEUE_COMMAND(text, run_fn, help)                                                          \
     {                                                                                              \
-        .name = (text), .synopsis = "NAME", .summary = (help), .options = json_option,             \
+        .name = (text), .synopsis = "NAME", .summary = (help), .options = cli_json_option,         \
         .client = true, .min_words = 1, .max_words = 1, .run = (run_fn)                            \
     }
 #define LIST_COMMAND(text, run_fn, help)                                                           \
     {                                                                                              \
-        .name = (text), .synopsis = "", .summary = (help), .options = json_option, .client = true, \
-        .run = (run_fn)                                                                            \
+        .name = (text), .synopsis = "", .summary = (help), .options = cli_json_option,             \
+        .client = true, .run = (run_fn)                                                            \
     }
 
 const struct cli_command cli_queue_list =

@@ -252,8 +252,10 @@ const struct cli_command cli_listen = {
     .synopsis = "",
     .summary = "receive callbacks on this machine, print and verify them",
     .details = "For developing an app: use http://127.0.0.1:9000/ as callback_url. One line per\n"
-               "delivery: a try that follows one answered 2xx is a duplicate. What does not\n"
-               "verify is answered 401, as a receiver should. Ctrl-C ends it with a summary.\n",
+               "delivery: a table on a terminal, but JSON with the whole body into a pipe or\n"
+               "file, where `reeld verify-webhook` can read a line. A try that follows one\n"
+               "answered 2xx is a duplicate. What does not verify is answered 401, as a\n"
+               "receiver should. Ctrl-C ends it with a summary.\n",
     .options = listen_options,
     .run = run_listen,
 };

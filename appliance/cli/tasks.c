@@ -10,11 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static const struct cli_option json_option[] = {
-    {"json", 0, NULL, "JSON also on a terminal"},
-    {0},
-};
-
 static int get_task(const struct cli_args *args, struct cli_client *client, const char *tail,
                     struct cli_reply *reply)
 {
@@ -295,11 +290,11 @@ const struct cli_command cli_get =
     TASK_COMMAND("get", run_get, get_options, "ID", "show one task", NULL);
 const struct cli_command cli_cancel =
     TASK_COMMAND("cancel", run_cancel, cancel_options, "ID", "cancel a task", NULL);
-const struct cli_command cli_watch =
-    TASK_COMMAND("watch", run_watch, json_option, "ID", "print each change of a task until it ends",
-                 "The exit status is 0 when the task SUCCEEDED and 1 when it ended otherwise.\n");
+const struct cli_command cli_watch = TASK_COMMAND(
+    "watch", run_watch, cli_json_option, "ID", "print each change of a task until it ends",
+    "The exit status is 0 when the task SUCCEEDED and 1 when it ended otherwise.\n");
 const struct cli_command cli_events =
-    TASK_COMMAND("events", run_events, json_option, "ID", "print the history of a task", NULL);
+    TASK_COMMAND("events", run_events, cli_json_option, "ID", "print the history of a task", NULL);
 const struct cli_command cli_video =
     TASK_COMMAND("video", run_video, video_options, "ID", "save the video of a task",
                  "A broken download leaves FILE.part and is resumed by the same command.\n");

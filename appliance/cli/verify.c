@@ -96,8 +96,10 @@ static enum rl_rc read_capture(const struct cli_args *args, struct cli_capture *
     if (args->word_count > 0 && parts)
         return rl_fail(err, RL_BAD_REQUEST, "a whole request, or --headers and --body: choose one");
     if (args->word_count == 0 && !parts)
-        return rl_fail(err, RL_BAD_REQUEST,
-                       "name the file with the request (- is standard input), or --body FILE");
+        return rl_fail(
+            err, RL_BAD_REQUEST,
+            "name the file with the request or the line of `reeld listen` (- is standard "
+            "input), or --body FILE");
     if (parts)
         rc = read_parts(args, capture, err);
     else
@@ -212,12 +214,13 @@ static int run_verify(const struct cli_call *call)
 
 const struct cli_command cli_verify_webhook = {
     .name = "verify-webhook",
-    .synopsis = "[REQUEST | -]",
+    .synopsis = "[FILE | -]",
     .summary = "check a callback that was saved: is it signed, and why not?",
-    .details = "REQUEST is a file with the whole HTTP request; or give its head by --headers\n"
-               "(or --id, --timestamp and --signature) and its body by --body. Nothing is\n"
-               "sent anywhere. The exit status is 0 when it is valid, 10 for a bad signature,\n"
-               "11 outside the time window, 12 when it is no delivery at all.\n"
+    .details = "FILE holds the whole HTTP request, or one line that `reeld listen` wrote into a\n"
+               "pipe or file; or give the head by --headers (or --id, --timestamp and\n"
+               "--signature) and the body by --body. Nothing is sent anywhere. The exit\n"
+               "status is 0 when it is valid, 10 for a bad signature, 11 outside the time\n"
+               "window, 12 when it is no delivery at all.\n"
                "Other users of the machine can see the words of a command: prefer\n"
                "--secret-file.\n",
     .options = verify_options,

@@ -7,6 +7,7 @@ import path from 'node:path';
 import test from 'node:test';
 
 import { BIN, SLOW, eventually, reeld, serve, slow, small, sql, tempDir } from './lib/reeld.mjs';
+import { receive } from './lib/receiver.mjs';
 
 const quick = ['--size', '64x48', '--frames', '4', '--fps', '8'];
 
@@ -158,6 +159,50 @@ test('keys, link, secret, engines', async (t) => {
     assert.equal(secret, fs.readFileSync(path.join(server.dir, 'callback.secret'), 'utf8'));
     const engines = await json(server, ['engines']);
     assert.ok(engines.data.some((engine) => engine.name === 'testpattern'));
+});
+
+test('endpoints and deliveries', async (t) => {
+    const receiver = await receive(t, [204, 500, 204]);
+    const server = await serve(t, { set: { 'callback.tries': 1 } });
+    const made = await json(server, ['endpoint', 'add', receiver.url, '--events', 'task.succeeded', '--description', 'mine']);
+    assert.match(made.secret, /^whsec_/);
+    assert.deepEqual([made.events, made.description], [['task.succeeded'], 'mine']);
+    const id = made.endpoint_id;
+    const test = await json(server, ['endpoint', 'test', id]);
+    assert.equal(test.event_type, 'endpoint.test');
+    await eventually('the test event', () => receiver.requests.length === 1);
+
+    const task = await server.submit(small('lost'));
+    const failed = ['delivery', 'list', '--status', 'FAILED', '--endpoint', id];
+    const [lost] = await eventually('its callback fails', async () => {
+        const { data } = await json(server, failed);
+        return data.length && data;
+    });
+    assert.equal(lost.task_id, task.task_id);
+    assert.equal((await json(server, ['delivery', 'resend', lost.delivery_id])).status, 'PENDING');
+    await receiver.wait(task.task_id, 2);
+    await eventually('it arrived', async () => (await json(server, failed)).data.length === 0);
+    assert.equal((await json(server, ['delivery', 'resend', '--endpoint', id])).resent, 0);
+    assert.deepEqual((await json(server, ['delivery', 'list', '--all'])).data.map((row) => row.status), ['SUCCEEDED', 'SUCCEEDED']);
+
+    assert.equal((await json(server, ['endpoint', 'disable', id])).state, 'DISABLED');
+    assert.equal((await json(server, ['endpoint', 'enable', id])).state, 'ENABLED');
+    assert.notEqual((await json(server, ['endpoint', 'rotate', id, '--grace', '0'])).secret, made.secret);
+    assert.deepEqual((await json(server, ['endpoint', 'list'])).data.map((row) => row.endpoint_id), [id]);
+    assert.equal((await cli(server, ['endpoint', 'rm', id])).stdout, '');
+    await cli(server, ['endpoint', 'rm', id], { code: 3 });
+});
+
+test('feed extend keeps a range, or gives it back', async (t) => {
+    const server = await serve(t);
+    await server.done((await server.submit(small('read'))).task_id);
+    const range = await json(server, ['feed', 'read', 'mine', '--lease', '5']);
+    const longer = await json(server, ['feed', 'extend', 'mine', range.lease, '--lease', '500']);
+    assert.ok(Date.parse(longer.expires_at) > Date.parse(range.expires_at));
+    await json(server, ['feed', 'extend', 'mine', range.lease, '--lease', '0']);
+    const again = await json(server, ['feed', 'read', 'mine', '--ack']);
+    assert.deepEqual([again.from, again.delivery], [range.from, 2], 'what was given back goes to the next reader at once');
+    await cli(server, ['feed', 'extend', 'mine', range.lease], { code: 3 });
 });
 
 test('backup: a whole, consistent database, made while work goes on', async (t) => {

@@ -54,6 +54,9 @@ test('callbacks are printed, verified by the state folder\'s secret, and counted
     const secret = fs.readFileSync(path.join(server.dir, 'callback.secret'), 'utf8').trim();
     const headers = { 'webhook-id': line.webhook_id, 'webhook-timestamp': line.webhook_timestamp, 'webhook-signature': line.webhook_signature };
     assert.equal(new StandardWebhook(secret).verify(line.body, headers).task_id, task.task_id, 'the body is what was signed');
+    const verify = (input) => reeld(['verify-webhook', '-', '--state-dir', server.dir], { input });
+    assert.equal((await verify(receiver.stdout)).code, 0, 'a line of it can be checked again');
+    assert.equal((await verify(receiver.stdout.replace('SUCCEEDED', 'FAILED'))).code, 10);
 
     const [delivery] = (await server.get(`/api/v1/deliveries?status=SUCCEEDED`)).json.data;
     assert.equal((await server.post(`/api/v1/deliveries/${delivery.delivery_id}/resend`)).status, 202);

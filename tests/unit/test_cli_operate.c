@@ -347,6 +347,96 @@ static void test_link_video(void **state)
     assert_string_equal(r.out, "http://h/v?sig=a&exp=1\n");
 }
 
+static void test_endpoints(void **state)
+{
+    (void)state;
+    struct cli_run r;
+    const char *made = "{\"endpoint_id\":\"4\",\"url\":\"http://h/\",\"secret\":\"whsec_x\"}";
+    const struct step add[STEPS] = {
+        {"POST /api/v1/endpoints",
+         "{\"url\":\"http://h/\",\"events\":[\"task.failed\",\"task.timeout\"],\"secret\":\"s\"}",
+         201, made}};
+    const struct step plain[STEPS] = {
+        {"POST /api/v1/endpoints", "{\"url\":\"http://h/\"}", 201, made}};
+
+    run(&r, true,
+        (const char *[]){"endpoint", "add", "http://h/", "-e", "task.failed,task.timeout", "-s",
+                         "s", NULL},
+        add);
+    assert_string_equal(r.out, "endpoint_id  4\nurl          http://h/\nsecret       whsec_x\n");
+    run(&r, false, (const char *[]){"endpoint", "add", "http://h/", NULL}, plain);
+    assert_int_equal(strncmp(r.out, made, strlen(made)), 0); /* the server's JSON for a pipe */
+    const struct step list[STEPS] = {
+        {"GET /api/v1/endpoints?limit=40", NULL, 200,
+         "{\"data\":[{\"endpoint_id\":\"4\",\"user_id\":\"owner\",\"url\":\"http://h/\",\"state\":"
+         "\"PARKED\",\"stats\":{\"pending\":1,\"succeeded\":20,\"failed\":3}}],\"next\":null}"}};
+    run(&r, true, (const char *[]){"endpoint", "list", NULL}, list);
+    assert_string_equal(
+        r.out,
+        "ENDPOINT             STATE     PENDING  SUCCEEDED  FAILED  USER          URL\n"
+        "4                    PARKED          1         20       3  owner         http://h/\n");
+    const struct {
+        const char *verb, *target, *answer, *said;
+    } verbs[] = {
+        {"test", "POST /api/v1/endpoints/4/test", "{\"delivery_id\":\"9\"}",
+         "a test is on its way as delivery 9; `reeld delivery list --endpoint 4` tells what became "
+         "of it\n"},
+        {"rotate", "POST /api/v1/endpoints/4/rotate", made,
+         "endpoint_id  4\nurl          http://h/\nsecret       whsec_x\n"},
+        {"enable", "POST /api/v1/endpoints/4/enable", "{}",
+         "endpoint 4 is enabled; what waited is sent first\n"},
+        {"disable", "POST /api/v1/endpoints/4/disable", "{}",
+         "endpoint 4 is disabled; what is queued waits\n"},
+        {"rm", "DELETE /api/v1/endpoints/4", "", "endpoint 4 is gone\n"}};
+    for (size_t i = 0; i < RL_ARRAY_LEN(verbs); i++) {
+        const struct step steer[STEPS] = {{verbs[i].target, NULL, 200, verbs[i].answer}};
+        run(&r, true, (const char *[]){"endpoint", verbs[i].verb, "4", NULL}, steer);
+        assert_int_equal(r.status, 0);
+        assert_string_equal(r.out, verbs[i].said);
+    }
+}
+
+static void test_deliveries(void **state)
+{
+    (void)state;
+    struct cli_run r;
+    const struct step list[STEPS] = {
+        {"GET /api/v1/deliveries?endpoint_id=4&limit=40&status=FAILED", NULL, 200,
+         "{\"data\":[{\"delivery_id\":\"9\",\"event_type\":\"task.failed\",\"task_id\":\"77\","
+         "\"host\":\"http://h:1\",\"status\":\"FAILED\",\"tries\":5,\"max_tries\":5,\"last_error\":"
+         "\"answered 500\"}],\"next\":null}"}};
+
+    run(&r, true, (const char *[]){"delivery", "list", "-e", "4", "-s", "FAILED", NULL}, list);
+    assert_string_equal(
+        r.out, "DELIVERY  CREATED              EVENT           TASK_ID              STATUS     "
+               "TRIES  TO\n"
+               "9         -                    task.failed     77                   FAILED     "
+               "5/5    http://h:1  answered 500\n");
+    const struct step one[STEPS] = {{"POST /api/v1/deliveries/9/resend", NULL, 202, "{}"}};
+    run(&r, true, (const char *[]){"delivery", "resend", "9", NULL}, one);
+    assert_string_equal(r.out, "delivery 9 is on its way again\n");
+    const struct step some[STEPS] = {{"POST /api/v1/deliveries/resend",
+                                      "{\"endpoint_id\":\"4\",\"to\":\"2026-01-01T00:00:00Z\"}",
+                                      202, "{\"resent\":2}"}};
+    run(&r, true,
+        (const char *[]){"delivery", "resend", "-e", "4", "--to", "2026-01-01T00:00:00Z", NULL},
+        some);
+    assert_string_equal(r.out, "on their way again: 2\n");
+}
+
+static void test_feed_extend(void **state)
+{
+    (void)state;
+    struct cli_run r;
+    const struct step steps[STEPS] = {{"POST /api/v1/feeds/f/extend",
+                                       "{\"lease\":\"1.2\",\"lease_s\":0}", 200,
+                                       "{\"lease\":\"1.2\",\"expires_at\":null}"}};
+
+    run(&r, true, (const char *[]){"feed", "extend", "f", "1.2", "--lease", "0", NULL}, steps);
+    assert_int_equal(r.status, 0);
+    assert_string_equal(r.out, "lease 1.2 is yours until -\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -362,6 +452,9 @@ int main(void)
         cmocka_unit_test(test_workers_and_stats),
         cmocka_unit_test(test_get_explain),
         cmocka_unit_test(test_link_video),
+        cmocka_unit_test(test_endpoints),
+        cmocka_unit_test(test_deliveries),
+        cmocka_unit_test(test_feed_extend),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -156,6 +156,8 @@ static void test_capture_request_forms(void **state)
         "\nbody",
         "webhook-signature: v1,s\nwebhook-timestamp: 7\nwebhook-id: i\nContent-Length: "
         "4\n\nbody\n and what the editor added",
+        "{\"webhook_id\":\"i\",\"webhook_timestamp\":\"7\",\"webhook_signature\":\"v1,s\","
+        "\"verified\":null,\"body\":\"b\\u006fdy\"}\n",
     };
     (void)state;
     for (size_t i = 0; i < RL_ARRAY_LEN(forms); i++) {
@@ -181,6 +183,10 @@ static void test_capture_request_refuses(void **state)
         {"a: b\r\nwebhook-id: i\r\nwebhook-id: i\r\n\r\n", "twice"},
         {"Content-Length: 10\r\n\r\nshort", "5 bytes of the 10"},
         {"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n", "chunked"},
+        {"{\"type\":\"task.succeeded\",\"task_id\":\"1\"}", "no line of `reeld listen`"},
+        {"{\"body\":", "no line of `reeld listen`"},
+        {"{\"webhook_signature\":null,\"body\":null}", "not UTF-8"},
+        {"{\"webhook_signature\":null,\"body\":\"\"}\n{}\n", "more than one line"},
     };
     (void)state;
     for (size_t i = 0; i < RL_ARRAY_LEN(bad); i++) {
