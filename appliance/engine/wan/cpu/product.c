@@ -1,22 +1,22 @@
 /* What the operators that multiply share: cutting along k, and the way out of results. */
 #include "engine/wan/cpu/cpu.h"
 
-/* Numbers along k at a time: BLOCK_COLS columns of them stay in a second-level cache. Even. */
-#define DEPTH 1024
+/* Bytes along k at a time: BLOCK_COLS columns of them stay in a second-level cache. */
+#define DEPTH_BYTES 3072
 
 /* One run at a time, in pieces. */
 static void multiply_deep(const struct kernels *kernels, const struct product *whole)
 {
-    int64_t number = (int64_t)kernels->act_bytes;
+    int64_t number = (int64_t)kernels->act_bytes, depth = DEPTH_BYTES / number;
     struct product p = *whole;
     for (int run = 0; run < whole->runs; run++)
-        for (int64_t at = 0; at < whole->k; at += DEPTH) {
+        for (int64_t at = 0; at < whole->k; at += depth) {
             const void *a = (const char *)whole->a[run] + at * number;
             const void *b = (const char *)whole->b[run] + at * number * kernels->panel;
             p.a = &a;
             p.b = &b;
             p.runs = 1;
-            p.k = whole->k - at < DEPTH ? whole->k - at : DEPTH;
+            p.k = whole->k - at < depth ? whole->k - at : depth;
             kernels->multiply(&p);
             p.add = true;
         }
@@ -24,12 +24,13 @@ static void multiply_deep(const struct kernels *kernels, const struct product *w
 
 void cpu_multiply(const struct kernels *kernels, const struct product *whole)
 {
-    if (whole->k > DEPTH && whole->runs > 0) {
+    int64_t depth = DEPTH_BYTES / (int64_t)kernels->act_bytes;
+    if (whole->k > depth && whole->runs > 0) {
         multiply_deep(kernels, whole);
         return;
     }
     struct product p = *whole;
-    int most = p.k > 0 ? (int)(DEPTH / p.k) : 1;
+    int most = p.k > 0 ? (int)(depth / p.k) : 1;
     for (int run = 0; run < whole->runs || run == 0; run += most) { /* no run at all: zeros */
         p.a = whole->a + run;
         p.b = whole->b + run;
