@@ -104,7 +104,7 @@ static void test_judge_says_what_was_changed(void **state)
 
 static void test_judge_says_what_is_wrong_with_the_secret(void **state)
 {
-    const char *decoded = SECRET + strlen("whsec_");
+    const char *decoded = &SECRET[strlen("whsec_")];
     (void)state;
     struct cli_verdict v = judge_by(decoded, SECRET, BODY, BODY, NOW);
     assert_int_equal(v.kind, VERDICT_FORGED);
