@@ -41,6 +41,35 @@ void rl_sha256(const void *bytes, size_t len, uint8_t out[RL_SHA256_BYTES])
     (void)crypto_hash_sha256(out, bytes, len); /* always 0 */
 }
 
+struct rl_sha256 {
+    crypto_hash_sha256_state state;
+};
+
+struct rl_sha256 *rl_sha256_new(void)
+{
+    struct rl_sha256 *sum = malloc(sizeof(*sum));
+
+    if (sum)
+        (void)crypto_hash_sha256_init(&sum->state); /* always 0, as update and final */
+    return sum;
+}
+
+void rl_sha256_free(struct rl_sha256 *sum)
+{
+    free(sum);
+}
+
+void rl_sha256_add(struct rl_sha256 *sum, const void *bytes, size_t len)
+{
+    (void)crypto_hash_sha256_update(&sum->state, bytes, len);
+}
+
+void rl_sha256_end(struct rl_sha256 *sum, uint8_t out[RL_SHA256_BYTES])
+{
+    (void)crypto_hash_sha256_final(&sum->state, out);
+    (void)crypto_hash_sha256_init(&sum->state);
+}
+
 enum rl_rc rl_sha256_file(const char *path, uint8_t out[RL_SHA256_BYTES], int64_t *ret_bytes,
                           struct rl_err *err)
 {

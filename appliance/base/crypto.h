@@ -17,6 +17,14 @@ void rl_sha256(const void *bytes, size_t len, uint8_t out[RL_SHA256_BYTES]);
 enum rl_rc rl_sha256_file(const char *path, uint8_t out[RL_SHA256_BYTES], int64_t *ret_bytes,
                           struct rl_err *err) RL_NODISCARD;
 
+/* The same over bytes that come in pieces. NULL when memory is short. */
+struct rl_sha256;
+struct rl_sha256 *rl_sha256_new(void);
+void rl_sha256_free(struct rl_sha256 *sum); /* NULL allowed */
+void rl_sha256_add(struct rl_sha256 *sum, const void *bytes, size_t len);
+/* The digest of all that was added; sum begins anew. */
+void rl_sha256_end(struct rl_sha256 *sum, uint8_t out[RL_SHA256_BYTES]);
+
 /* HMAC-SHA256 over parts[0..n) concatenated. key_len any (RFC 2104). */
 struct rl_bytes {
     const void *data;

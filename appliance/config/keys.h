@@ -124,6 +124,16 @@
       "engine of tasks that name none; empty = the first that is here: wan, which has the starter model")         \
     X(MODEL_DIR, "model.dir", TEXT, "", 0, 1024, "path",                                                          \
       "folder of the wan engine's models, one folder each, looked through at start; empty = models/ in state_dir")\
+    X(MODEL_MIRROR, "model.mirror", TEXT, "https://huggingface.co", 8, 1024, "url",                               \
+      "where `reeld model pull` finds the catalogue's files; a mirror keeps the paths below it")                  \
+    X(MODEL_CATALOGUE, "model.catalogue", TEXT, "", 0, 1024, "path",                                              \
+      "JSON file of more models for `reeld model`: those of your own, on your own mirror; empty = none")          \
+    X(MODEL_TRIES, "model.tries", INT, "8", 1, 1000, "tries",                                                     \
+      "attempts in a row that bring nothing before a download gives up; one that brought bytes starts the count") \
+    X(MODEL_RETRY_MS, "model.retry_ms", INT, "1000", 0, 600000, "ms",                                             \
+      "wait before the second attempt, doubled for each further one up to 30 s, so that a server can recover")    \
+    X(MODEL_STALL_MS, "model.stall_ms", INT, "60000", 1000, 3600000, "ms",                                        \
+      "silence after which a download's connection is given up and made anew")                                    \
     X(ENGINE_PLUGIN_DIR, "engine.plugin_dir", TEXT, "/usr/lib/reeld/engines", 0, 1024, "path",                    \
       "shared objects loaded at start (the CUDA back end is one); empty = none")                                  \
     X(TESTPATTERN_FAULTS, "testpattern.faults", BOOL, "off", 0, 0, "on|off",                                      \

@@ -1,6 +1,6 @@
 /* HTTP client calls: the only user of libcurl. Serves the outbox (many at once, fail-closed
- * addresses) and the command line (one at a time). Never follows redirects, never uses a proxy from
- * the environment, never writes outside its response limit. */
+ * addresses) and the command line (one at a time). Never follows redirects unless told to, never
+ * uses a proxy from the environment, never writes outside its response limit. */
 #ifndef RL_NET_NET_H
 #define RL_NET_NET_H
 
@@ -18,6 +18,14 @@ const char *net_version(void);
  * Called on the thread that drives the transfer. */
 typedef bool (*net_allow_fn)(void *user, const struct sockaddr *addr);
 
+/* How a 2xx answer begins. */
+struct net_head {
+    int status;
+    int64_t length;            /* of the body as announced; -1 = not said */
+    const char *etag;          /* borrowed for the call, as are the others; NULL = none */
+    const char *content_range; /* the field's value; NULL = none */
+};
+
 struct net_request {
     const char *method; /* "GET", "POST", … */
     const char *url;    /* http or https; checked with net_url_check by whoever accepted it */
@@ -30,11 +38,17 @@ struct net_request {
     size_t response_limit; /* bytes of the answer kept; the rest is read and dropped up to 1 MiB,
                               then cut */
     net_allow_fn allow;    /* NULL = any */
-    void *user;            /* for allow and sink */
+    void *user;            /* for allow and the four below */
     /* When set, the body of a 2xx answer goes here instead of into the response (no limit); false
      * stops (RL_CANCELED). Other answers stay in the response, so that an error page never ends up
      * in a file. */
     bool (*sink)(void *user, const void *bytes, size_t len);
+    /* With sink, before its first call; false stops as there. */
+    bool (*begin)(void *user, const struct net_head *head);
+    /* About once a second and more often, whatever arrives; false stops as there. */
+    bool (*tick)(void *user);
+    int64_t stall_timeout_ms; /* whole seconds: nothing has arrived for so long; 0 = none */
+    int redirects;            /* followed at most; never from https to http */
 };
 
 struct net_response {
@@ -44,6 +58,7 @@ struct net_response {
     int status;    /* 0 without an answer; set although rc != RL_OK when the answer broke off */
     char *body;    /* owned; NUL-terminated; at most response_limit bytes; never NULL when RL_OK */
     size_t body_len;
+    bool redirect_refused; /* one too many, or away from https */
     bool truncated;        /* the answer was longer; what happened to the rest does not change rc */
     int64_t retry_after_s; /* -1 = none (seconds or HTTP date, clamped to 0..86400) */
     char ip[64];           /* address that was dialled last, "" if none */

@@ -2,8 +2,9 @@
  * becomes a net_response. Runs on whichever thread drives the handle; no state outside it.
  * Invariants: every socket is opened by open_socket, which asks `allow` about the binary address
  * that is dialled (so neither a spelling of a host nor a changing name gets past it), and no
- * connection is ever reused; no proxy, redirect, netrc, cookie or other scheme is followed; memory
- * is bounded by response_limit + HEADERS_MAX whatever the peer sends. */
+ * connection is ever reused; no proxy, netrc, cookie or other scheme is followed, and a redirect
+ * only as often as the request says; memory is bounded by response_limit + HEADERS_MAX whatever the
+ * peer sends. */
 #include "net/transfer.h"
 
 #include "base/clock.h"
@@ -80,6 +81,42 @@ static bool is_success(int status)
     return status >= 200 && status <= 299;
 }
 
+/* Value of a field of the final header block (not a 1xx, not a trailer), or NULL. */
+static const char *header_value(const struct net_transfer *t, const char *name)
+{
+    struct curl_header *h = NULL;
+
+    if (curl_easy_header(t->curl, name, 0, CURLH_HEADER, -1, &h) != CURLHE_OK)
+        return NULL;
+    return h->value;
+}
+
+/* The first bytes of a 2xx body are here: tell of its head. */
+static bool begin(struct net_transfer *t)
+{
+    curl_off_t length = -1;
+    struct net_head head = {.status = status_of(t),
+                            .etag = header_value(t, "ETag"),
+                            .content_range = header_value(t, "Content-Range")};
+
+    if (curl_easy_getinfo(t->curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length))
+        length = -1;
+    head.length = length;
+    t->begun = true;
+    return !t->begin || t->begin(t->user, &head);
+}
+
+/* CURLOPT_XFERINFOFUNCTION. Not 0 ends the transfer. */
+static int on_tick(void *user, curl_off_t total, curl_off_t now, curl_off_t up_total, curl_off_t up)
+{
+    struct net_transfer *t = user;
+
+    (void)total, (void)now, (void)up_total, (void)up; /* the sink counts */
+    if (!t->stopped && !t->tick(t->user))
+        t->stopped = true;
+    return t->stopped;
+}
+
 /* CURLOPT_WRITEFUNCTION. Returning less than was given ends the transfer. */
 static size_t on_body(char *bytes, size_t size, size_t n, void *user)
 {
@@ -87,7 +124,7 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *user)
     size_t len = size * n;
 
     if (t->sink && is_success(status_of(t))) {
-        t->stopped = !t->sink(t->user, bytes, len);
+        t->stopped = (!t->begun && !begin(t)) || !t->sink(t->user, bytes, len);
         return t->stopped ? 0 : len;
     }
     size_t room = t->body.limit - t->body.len;
@@ -214,6 +251,21 @@ static CURLcode set_request(struct net_transfer *t, const struct net_request *re
     SET(CURLOPT_USERAGENT, DEFAULT_USER_AGENT);
     SET(CURLOPT_TIMEOUT_MS, clamp_ms(request->timeout_ms));
     SET(CURLOPT_CONNECTTIMEOUT_MS, connect_ms ? connect_ms : CONNECT_TIMEOUT_MS);
+    if (request->redirects > 0) {
+        SET(CURLOPT_FOLLOWLOCATION, 1L);
+        SET(CURLOPT_MAXREDIRS, (long)request->redirects);
+        if (strncasecmp(request->url, "https:", 6) == 0)
+            SET(CURLOPT_REDIR_PROTOCOLS_STR, "https");
+    }
+    if (request->stall_timeout_ms > 0) {
+        SET(CURLOPT_LOW_SPEED_LIMIT, 1L);
+        SET(CURLOPT_LOW_SPEED_TIME, clamp_ms(request->stall_timeout_ms + 999) / 1000);
+    }
+    if (request->tick) {
+        SET(CURLOPT_XFERINFOFUNCTION, on_tick);
+        SET(CURLOPT_XFERINFODATA, t);
+        SET(CURLOPT_NOPROGRESS, 0L);
+    }
     SET(CURLOPT_TCP_KEEPALIVE, 1L); /* a stream without a time limit notices a dead peer */
     SET(CURLOPT_HEADERFUNCTION, on_header);
     SET(CURLOPT_HEADERDATA, t);
@@ -244,6 +296,8 @@ enum rl_rc net_transfer_new(const struct net_request *request, struct net_transf
     t->response.retry_after_s = -1;
     t->allow = request->allow;
     t->sink = request->sink;
+    t->begin = request->begin;
+    t->tick = request->tick;
     t->user = request->user;
     CURLcode set = set_guards(t);
     if (!set)
@@ -281,16 +335,6 @@ static void copy_printable(char *dst, size_t size, const char *src)
     for (; src[i] && i + 1 < size; i++)
         dst[i] = src[i] >= 0x20 && src[i] < 0x7f ? src[i] : '?';
     dst[i] = '\0';
-}
-
-/* Value of a field of the final header block (not a 1xx, not a trailer), or NULL. */
-static const char *header_value(const struct net_transfer *t, const char *name)
-{
-    struct curl_header *h = NULL;
-
-    if (curl_easy_header(t->curl, name, 0, CURLH_HEADER, -1, &h) != CURLHE_OK)
-        return NULL;
-    return h->value;
 }
 
 /* RFC 9110, section 10.2.3: a number of seconds or an HTTP date. -1 when it is neither. */
@@ -359,6 +403,8 @@ void net_transfer_finish(struct net_transfer *t, CURLcode result)
 
     r->status = status_of(t);
     r->truncated = t->dropped_bytes > 0;
+    r->redirect_refused = result == CURLE_TOO_MANY_REDIRECTS ||
+                          (result == CURLE_UNSUPPORTED_PROTOCOL && r->status >= 300);
     r->rc = classify(t, result);
     r->body_len = t->body.len;
     r->body = rl_buf_take(&t->body);

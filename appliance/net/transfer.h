@@ -13,13 +13,16 @@ struct net_transfer {
     struct curl_slist *headers; /* owned */
     net_allow_fn allow;
     bool (*sink)(void *user, const void *bytes, size_t len);
+    bool (*begin)(void *user, const struct net_head *head);
+    bool (*tick)(void *user);
     void *user;
     struct rl_buf body;
     size_t header_bytes;  /* over every header block, 1xx and trailers included */
     size_t dropped_bytes; /* of the body, past the limit */
     bool refused;         /* `allow` said no to an address */
     bool dialled;         /* a socket was opened */
-    bool stopped;         /* the sink said stop */
+    bool begun;           /* the sink has had its first bytes */
+    bool stopped;         /* the sink, begin or tick said stop */
     bool headers_too_large;
     bool no_memory;
     char last_ip[64];    /* dialled last */

@@ -34,6 +34,25 @@ static void test_rl_sha256_vectors(void **state)
                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
+static void test_rl_sha256_in_pieces(void **state)
+{
+    (void)state;
+    uint8_t out[RL_SHA256_BYTES];
+    struct rl_sha256 *sum = rl_sha256_new();
+
+    assert_non_null(sum);
+    for (int round = 0; round < 2; round++) { /* the end is a beginning */
+        rl_sha256_add(sum, "a", 1);
+        rl_sha256_add(sum, "", 0);
+        rl_sha256_add(sum, "bc", 2);
+        rl_sha256_end(sum, out);
+        assert_hex(out, sizeof(out),
+                   "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+    rl_sha256_free(sum);
+    rl_sha256_free(NULL);
+}
+
 static void test_rl_hash_is_blake2b_256(void **state)
 {
     (void)state;
@@ -220,6 +239,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rl_sha256_vectors),
+        cmocka_unit_test(test_rl_sha256_in_pieces),
         cmocka_unit_test(test_rl_hash_is_blake2b_256),
         cmocka_unit_test(test_rl_hmac_sha256_rfc4231),
         cmocka_unit_test(test_rl_hmac_sha256_standard_webhooks),

@@ -1,9 +1,12 @@
 /* The sums of what text.c, dit.c and vae.c ask for, at their longest prompt. */
 #include "engine/wan/estimate.h"
 
-#define F32            ((int64_t)sizeof(float))
-#define SAMPLER_COPIES 6 /* of the latents: x, two velocities, the sampler's three */
-#define FFN_ROWS       8192
+/* A text encoder up to this size stays on the device; a larger one (umT5-XXL has 11 GB) is there
+ * for the moment in which a prompt is read, a layer at a time. */
+#define TEXT_RESIDENT_BYTES (INT64_C(1) << 30)
+#define F32                 ((int64_t)sizeof(float))
+#define SAMPLER_COPIES      6 /* of the latents: x, two velocities, the sampler's three */
+#define FFN_ROWS            8192
 
 static int64_t most(int64_t a, int64_t b)
 {
@@ -64,4 +67,19 @@ int64_t estimate_bytes(const struct wan_model *model, size_t act_bytes, bool res
     return bytes + most(most(text_buffers(&c->text, c->dit.text_len, act),
                              dit_buffers(&c->dit, size, prompts, act)),
                         vae_buffers(&c->vae, size, act));
+}
+
+bool estimate_text_stays(const struct wan_model *model, size_t act_bytes)
+{
+    return wan_model_bytes(model, WAN_TEXT, act_bytes, true) <= TEXT_RESIDENT_BYTES;
+}
+
+int64_t estimate_default(const struct wan_model *model, size_t act_bytes)
+{
+    const struct wan_config *c = wan_model_config(model);
+    const struct wan_defaults *d = &c->defaults;
+
+    return estimate_bytes(model, act_bytes, estimate_text_stays(model, act_bytes),
+                          clip_size_of(c, d->width, d->height, d->frames),
+                          d->guidance != 1 ? 2 : 1);
 }

@@ -9,5 +9,9 @@
  * text encoder stays. */
 int64_t estimate_bytes(const struct wan_model *model, size_t act_bytes, bool resident,
                        struct clip_size size, int prompts);
+/* Does the text encoder stay on the device? A larger one is there a layer at a time. */
+bool estimate_text_stays(const struct wan_model *model, size_t act_bytes);
+/* The same for a clip as the model makes it when a request says nothing. */
+int64_t estimate_default(const struct wan_model *model, size_t act_bytes);
 
 #endif

@@ -75,25 +75,49 @@ static enum rl_rc find_part(const char *folder, const char *const subs[2], char 
     return rc;
 }
 
-enum rl_rc wan_model_open(const char *folder, struct wan_model **ret_model, struct rl_err *err)
+enum rl_rc wan_folder_paths(const char *folder, struct wan_paths *ret_paths, struct rl_err *err)
 {
     static const char *const subs[WAN_PARTS][2] = {
         {"diffusion_models", "transformer"}, {"text_encoders", "text_encoder"}, {"vae", "vae"}};
-    char *paths[WAN_PARTS] = {NULL};
     char tokenizer[MAX_PATH];
-    struct wan_files files = {.tokenizer = NULL};
+    struct wan_paths paths = {.tokenizer = NULL};
     enum rl_rc rc = RL_OK;
 
-    for (int i = 0; i < WAN_PARTS && !rc; i++) {
-        rc = find_part(folder, subs[i], &paths[i], err);
-        files.part[i] = paths[i];
-    }
+    for (int i = 0; i < WAN_PARTS && !rc; i++)
+        rc = find_part(folder, subs[i], &paths.part[i], err);
     int n = snprintf(tokenizer, sizeof(tokenizer), "%s/tokenizer/spiece.model", folder);
-    if (n > 0 && (size_t)n < sizeof(tokenizer) && access(tokenizer, R_OK) == 0)
-        files.tokenizer = tokenizer;
+    if (!rc && n > 0 && (size_t)n < sizeof(tokenizer) && access(tokenizer, R_OK) == 0) {
+        paths.tokenizer = rl_strdup(tokenizer);
+        if (!paths.tokenizer)
+            rc = rl_fail(err, RL_NO_MEMORY, "out of memory");
+    }
+    if (rc) {
+        wan_paths_free(&paths);
+        return rc;
+    }
+    *ret_paths = paths;
+    return RL_OK;
+}
+
+void wan_paths_free(struct wan_paths *paths)
+{
+    for (int i = 0; i < WAN_PARTS; i++)
+        free(paths->part[i]);
+    free(paths->tokenizer);
+    *paths = (struct wan_paths){.tokenizer = NULL};
+}
+
+enum rl_rc wan_model_open(const char *folder, struct wan_model **ret_model, struct rl_err *err)
+{
+    struct wan_paths paths = {.tokenizer = NULL};
+    struct wan_files files;
+    enum rl_rc rc = wan_folder_paths(folder, &paths, err);
+
+    for (int i = 0; i < WAN_PARTS; i++)
+        files.part[i] = paths.part[i];
+    files.tokenizer = paths.tokenizer;
     if (!rc)
         rc = wan_model_open_files(&files, ret_model, err);
-    for (int i = 0; i < WAN_PARTS; i++)
-        free(paths[i]);
+    wan_paths_free(&paths);
     return rc;
 }

@@ -12,7 +12,6 @@
 
 #include "wan_starter.h"
 
-#define STARTER    "starter"
 #define PATH_BYTES 2200
 
 #ifdef WAN_STARTER_DIT
@@ -98,12 +97,12 @@ void library_list(const struct config *cfg, struct library *ret_library)
     struct dirent **entries = NULL;
     *ret_library = (struct library){.count = 0};
     if (has_starter())
-        add(ret_library, STARTER);
+        add(ret_library, LIBRARY_STARTER);
     int n = path_of(cfg, "", path) ? scandir(path, &entries, can_be_model, by_name) : 0;
     if (n < 0 && errno != ENOENT)
         rl_log(RL_LOG_WARN, "model_folder_unreadable", "reason=\"%s\"", strerror(errno));
     for (int i = 0; i < n; i++) {
-        if (strcmp(entries[i]->d_name, STARTER) != 0 || !has_starter())
+        if (strcmp(entries[i]->d_name, LIBRARY_STARTER) != 0 || !has_starter())
             add(ret_library, entries[i]->d_name);
         free(entries[i]);
     }
@@ -114,7 +113,7 @@ enum rl_rc library_model(const struct config *cfg, const char *name, struct wan_
                          struct rl_err *err)
 {
     char path[PATH_BYTES];
-    if (strcmp(name, STARTER) == 0 && has_starter())
+    if (strcmp(name, LIBRARY_STARTER) == 0 && has_starter())
         return open_starter(ret_model, err);
     if (!is_name(name) || !path_of(cfg, name, path))
         return rl_fail(err, RL_NOT_FOUND, "no model \"%.60s\"", name);

@@ -6,6 +6,7 @@
 
 #include "engine/wan/model.h"
 
+#define LIBRARY_STARTER    "starter" /* the name of the built-in model */
 #define LIBRARY_NAME_BYTES 64
 #define LIBRARY_MODELS     32 /* more in one folder are left out, with a log line */
 

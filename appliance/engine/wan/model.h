@@ -69,6 +69,17 @@ struct wan_files {
     const char *tokenizer;
 };
 
+/* The same, owned. */
+struct wan_paths {
+    char *part[WAN_PARTS], *tokenizer;
+};
+
+/* Where a folder keeps the files of a model; none is opened. errors: RL_NOT_FOUND,
+ * RL_INVALID_FIELD (several to choose from), RL_NO_MEMORY. Filled by success only. */
+enum rl_rc wan_folder_paths(const char *folder, struct wan_paths *ret_paths, struct rl_err *err)
+    RL_NODISCARD;
+void wan_paths_free(struct wan_paths *paths); /* what it owns, not the struct */
+
 /* folder: in ComfyUI's layout (diffusion_models, text_encoders, vae) or in diffusers'
  * (transformer, text_encoder, vae, tokenizer), with one model in each. Returns new.
  * errors: RL_NOT_FOUND, RL_INVALID_FIELD (file and tensor named), RL_IO_ERROR, RL_NO_MEMORY. */

@@ -1,5 +1,5 @@
-/* What model.c (opening, lookups), derive.c (the configuration) and needs.c (the tensors that it
- * makes necessary) share. Nobody else includes this. */
+/* What model.c (opening, lookups), derive.c (the configuration), needs.c (the tensors that it makes
+ * necessary) and inspect.c (what is in them) share. Nobody else includes this. */
 #ifndef RL_ENGINE_WAN_PARTS_H
 #define RL_ENGINE_WAN_PARTS_H
 

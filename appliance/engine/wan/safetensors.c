@@ -229,6 +229,16 @@ void safetensors_close(struct safetensors *file)
     free(file);
 }
 
+size_t safetensors_files(const struct safetensors *file)
+{
+    return file->shard_count;
+}
+
+const char *safetensors_file(const struct safetensors *file, size_t i)
+{
+    return file->shards[i].name;
+}
+
 size_t safetensors_count(const struct safetensors *file)
 {
     return file->count;

@@ -36,6 +36,9 @@ struct safetensors_bytes {
 enum rl_rc safetensors_open_bytes(const struct safetensors_bytes *bytes,
                                   struct safetensors **ret_file, struct rl_err *err) RL_NODISCARD;
 void safetensors_close(struct safetensors *file); /* NULL allowed */
+/* The files that it is made of, by their own names: one, or the shards of an index. */
+size_t safetensors_files(const struct safetensors *file);
+const char *safetensors_file(const struct safetensors *file, size_t i);
 size_t safetensors_count(const struct safetensors *file);
 const struct tensor *safetensors_at(const struct safetensors *file, size_t i); /* by name, sorted */
 const struct tensor *safetensors_find(const struct safetensors *file, const char *name); /* NULL */

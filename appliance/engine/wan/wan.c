@@ -16,9 +16,6 @@
 #include <unistd.h>
 
 #define DOC_BYTES 600
-/* A text encoder up to this size stays on the device; a larger one (umT5-XXL has 11 GB) is there
- * for the moment in which a prompt is read, a layer at a time. */
-#define TEXT_RESIDENT_BYTES (INT64_C(1) << 30)
 /* The published model is made for 480p; what is larger it was not shown. */
 #define WAN_MAX_PIXELS (832 * 480)
 
@@ -147,11 +144,6 @@ static void digest(struct engine_run *run)
     rl_hash(all, sizeof all, run->digest);
 }
 
-static bool text_stays(const struct wan_model *model, size_t act_bytes)
-{
-    return wan_model_bytes(model, WAN_TEXT, act_bytes, true) <= TEXT_RESIDENT_BYTES;
-}
-
 static void unload(struct engine_run *run)
 {
     if (!run)
@@ -180,8 +172,8 @@ static enum rl_rc load_networks(struct engine_run *run, struct rl_err *err)
 {
     enum rl_rc rc = wan_model_tokenizer(run->model, &run->tokenizer, err);
     if (rc == RL_OK)
-        rc = text_new(run->ops, run->ctx, run->model, text_stays(run->model, run->ops->act_bytes),
-                      &run->text, err);
+        rc = text_new(run->ops, run->ctx, run->model,
+                      estimate_text_stays(run->model, run->ops->act_bytes), &run->text, err);
     if (rc == RL_OK)
         rc = dit_new(run->ops, run->ctx, run->model, &run->dit, err);
     if (rc == RL_OK)
@@ -217,7 +209,7 @@ static int64_t memory_bytes(const struct config *cfg, const struct engine_reques
         return 0;
     size_t act_bytes = ops_cpu()->act_bytes;
     int64_t bytes = estimate_bytes(
-        model, act_bytes, text_stays(model, act_bytes),
+        model, act_bytes, estimate_text_stays(model, act_bytes),
         clip_size_of(wan_model_config(model), request->width, request->height, request->frames),
         request->guidance_scale != 1 ? 2 : 1);
     wan_model_close(model);
