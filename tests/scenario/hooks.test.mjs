@@ -7,7 +7,7 @@ import test from 'node:test';
 import { Webhook as StandardWebhook } from 'standardwebhooks';
 import { Webhook as SvixWebhook } from 'svix';
 
-import { assertProblem, eventually, LONG, rawExchange, run, serve, sql, statuses, tick } from './lib/reeld.mjs';
+import { assertProblem, eventually, LONG, rawExchange, readmeBlock, run, serve, sql, statuses, tick } from './lib/reeld.mjs';
 
 const EVENT = JSON.stringify({ type: 'video.completed', data: { id: 'video_1' } });
 const now = () => Math.floor(Date.now() / 1000);
@@ -88,15 +88,9 @@ test('an event gets in once, by whichever library it is signed', async (t) => {
 
 test('curl and openssl, as the README shows', async (t) => {
     const server = await serve(t);
-    const { secret } = await add(server);
-    const script = `
-        body='{"type": "video.completed", "data": {"id": "video_1"}}'
-        id=evt_$RANDOM$RANDOM time=$(date +%s)
-        key=$(printf %s "\${SECRET#whsec_}" | base64 -d | od -An -tx1 | tr -d ' \\n')
-        signature=$(printf %s "$id.$time.$body" | openssl dgst -sha256 -mac HMAC -macopt "hexkey:$key" -binary | base64)
-        curl -sf "$URL/api/v1/hooks/openai" -d "$body" -H 'Content-Type: application/json' \\
-            -H "webhook-id: $id" -H "webhook-timestamp: $time" -H "webhook-signature: v1,$signature"`;
-    const { code, stdout, stderr } = await run('bash', ['-euc', script], { env: { SECRET: secret, URL: server.url } });
+    const { secret, url } = await add(server);
+    const env = { HOOK_SECRET: secret, HOOK_URL: url };
+    const { code, stdout, stderr } = await run('bash', ['-euc', readmeBlock('hook.sh')], { env });
     assert.equal(code, 0, stderr);
     assert.equal(JSON.parse(stdout).repeated, false);
 });

@@ -7,7 +7,7 @@ import test from 'node:test';
 import { EventSource } from 'eventsource';
 import WebSocket from 'ws';
 
-import { assertProblem, eventually, ms, serve, slow, small } from './lib/reeld.mjs';
+import { assertProblem, eventually, ms, readmeBlock, serve, slow, small } from './lib/reeld.mjs';
 
 /** An EventSource with the server's key; events are collected as {type, id, data}. */
 function follow(t, server, target, { key = server.key, headers = {} } = {}) {
@@ -292,6 +292,36 @@ test('WebSocket: strangers, bad words, the cap, revocation and the stop', async 
 });
 
 const tickOver = (time) => new Promise((resolve) => setTimeout(resolve, time));
+
+test('the README\'s stream and socket, as a page that is signed in', async (t) => {
+    const server = await serve(t);
+    const { url } = (await server.post('/api/v1/session/link', {})).json;
+    const signedIn = await server.get(url.slice(server.url.length), { key: null });
+    const cookie = signedIn.headers['set-cookie'][0].split(';')[0];
+    const open = [];
+    t.after(() => open.forEach((one) => (one.terminate ?? one.close).call(one)));
+    class Source extends EventSource {
+        constructor(target) {
+            super(server.url + target, { fetch: (at, init) => fetch(at, { ...init, headers: { ...init.headers, cookie } }) });
+            open.push(this);
+        }
+    }
+    class Socket extends WebSocket {
+        constructor(at) {
+            super(at, { headers: { cookie }, origin: server.url });
+            open.push(this);
+        }
+    }
+    const seen = { 'stream.js': [], 'socket.js': [] };
+    const page = (name, code) => new Function('EventSource', 'WebSocket', 'location', 'console', code)(
+        Source, Socket, new URL(server.url), { log: (...words) => seen[name].push(words.join(' ')) });
+    page('stream.js', readmeBlock('stream.js'));
+    page('socket.js', readmeBlock('socket.js'));
+    await eventually('both are open', () => open.length === 2 && open.every((one) => one.readyState === 1));
+    const { task_id } = await server.submit(small('watched'));
+    await eventually(() => JSON.stringify(seen), () => seen['stream.js'].some((line) => line.endsWith(`${task_id} SUCCEEDED`))
+        && seen['socket.js'].some((line) => line.includes(task_id) && line.includes('"to_status":"SUCCEEDED"')));
+});
 
 test('a seq from another life of the database is a gap, not silence', async (t) => {
     const server = await serve(t);

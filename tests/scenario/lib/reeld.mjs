@@ -47,6 +47,14 @@ export async function eventually(what, fn, timeout = 15000) {
     }
 }
 
+/** The block of code that follows <!-- name --> in the README. */
+export function readmeBlock(name) {
+    const readme = fs.readFileSync(new URL('../../../README.md', import.meta.url), 'utf8');
+    const [, after] = readme.split(`<!-- ${name} -->\n\`\`\``);
+    assert.ok(after, `a block ${name}`);
+    return after.slice(after.indexOf('\n') + 1, after.indexOf('\n```') + 1);
+}
+
 /** A folder that is gone after the test. */
 export function tempDir(t) {
     const dir = fs.mkdtempSync(path.join(os.tmpdir(), 'reeld-scenario-'));
