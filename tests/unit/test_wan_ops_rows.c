@@ -368,6 +368,8 @@ static enum rl_rc whole_way(const struct ops *ops, struct rl_err *err)
     ops->weight_free(ctx, weight);
     ops->memory(ctx, false, &before, &peak);
     assert_true(peak == now);
+    if (ctx->scratch) /* grown or not, there is one of it */
+        assert_true(before == 3 * ctx->scratch_bytes + CPU_ALIGN);
     assert_true(ops->sync(ctx, err) == RL_OK);
     ops->close(ctx);
     return rc;

@@ -44,7 +44,7 @@ enum ops_epilogue {
 /* How a convolution places its input. in [frames][h, w, ci] act, channel-last. */
 struct ops_conv {
     const void *const *in; /* kt pointers, oldest frame first; NULL = a frame of zeros */
-    int h, w, ci;          /* of the input */
+    int h, w, ci;          /* of the input; ci even */
     int co;
     int kt, kh, kw; /* odd kh, kw; zero padding of kh/2, kw/2 */
     bool upsample;  /* the input is read as if each pixel were 2 × 2 (nearest) */
@@ -59,7 +59,8 @@ struct ops {
     enum rl_rc (*open)(int device, int threads, struct ops_ctx **ret_ctx, struct rl_err *err);
     void (*close)(struct ops_ctx *ctx);                          /* NULL allowed */
     enum rl_rc (*sync)(struct ops_ctx *ctx, struct rl_err *err); /* all done; late errors here */
-    /* bytes in use now, and the most since the last call with reset */
+    /* bytes in use now, with what the context keeps for itself (its scratch), and the most since
+     * the last call with reset */
     void (*memory)(struct ops_ctx *ctx, bool reset, size_t *ret_now, size_t *ret_peak);
 
     /* ---- memory ---- */
@@ -87,7 +88,8 @@ struct ops {
                  const float *bias, const float *gate, int64_t m, enum ops_epilogue epilogue);
     /* q act [lq, heads · hd], k and v act [lk, heads · hd], out act [lq, heads · hd]:
      * softmax(scale · q·kᵀ + bias) · v per head. bias f32 [heads, lq, lk] or NULL. last_logit is
-     * added to the logits of the last key (ln of how many equal keys it stands for; else 0). */
+     * added to the logits of the last key (ln of how many equal keys it stands for; else 0). lk is
+     * at least 1, hd at most 1024; logits are finite. */
     void (*attention)(struct ops_ctx *ctx, void *out, const void *q, const void *k, const void *v,
                       int64_t lq, int64_t lk, int heads, int hd, float scale, const float *bias,
                       float last_logit);
@@ -134,7 +136,7 @@ struct ops {
     void (*unpatchify)(struct ops_ctx *ctx, float *y, const float *x, int c, int f, int h, int w);
     /* y f32 [n]: N(0, 1) from Philox4x32-10 (key = seed, counter = index / 4) by Box-Muller in
      * double with additions, multiplications, divisions and square roots alone (no libm, no fused
-     * multiply-add), so that every implementation gives the same bits. */
+     * multiply-add), so that every implementation gives the same bits: philox.h. */
     void (*noise)(struct ops_ctx *ctx, float *y, uint64_t seed, int64_t n);
     /* host rgb [h, w, 3] from x act [h, w, 3] in −1..1; waits */
     enum rl_rc (*to_rgb)(struct ops_ctx *ctx, uint8_t *rgb, const void *x, int h, int w,
