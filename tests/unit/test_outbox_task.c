@@ -102,7 +102,7 @@ static void test_outbox_task_success_is_called_back(void **state)
     assert_non_null(strstr(r.body, "task.succeeded"));
     world_ok(key_callback_secret(s->w.tasks, "owner", secret, &err), &err);
     world_ok(rl_webhook_sign(secret, r.id, strtoll(r.timestamp, NULL, 10), r.body, r.body_len,
-                         signature, &err),
+                             signature, &err),
              &err);
     assert_string_equal(r.signature, signature);
 }
