@@ -303,6 +303,7 @@ static void test_no_server(void **state)
     cli_run(&run, NULL, words);
     assert_int_equal(run.status, CLI_UNREACHABLE);
     assert_non_null(strstr(run.err, "is the server running?"));
+    assert_non_null(strstr(run.err, "REELD_URL"));
     assert_string_equal(run.out, "");
 }
 
