@@ -60,6 +60,9 @@ FROM processed_event p WHERE p.hook_id = (SELECT hook_id FROM hook WHERE source 
 -- write: inbound_handled
 UPDATE processed_event SET handled_at = :now, body = x'' WHERE event_seq = :event_seq AND handled_at = 0
 
+-- read: inbound_is_of
+SELECT 1 FROM processed_event WHERE event_seq = :event_seq AND hook_id = :hook_id
+
 -- read: inbound_list_desc
 SELECT event_seq, event_id, received_at, event_type, correlation_id, handled_at, body FROM processed_event
 WHERE hook_id = :hook_id AND event_seq < :after ORDER BY event_seq DESC LIMIT :limit
@@ -67,6 +70,14 @@ WHERE hook_id = :hook_id AND event_seq < :after ORDER BY event_seq DESC LIMIT :l
 -- read: inbound_list_asc
 SELECT event_seq, event_id, received_at, event_type, correlation_id, handled_at, body FROM processed_event
 WHERE hook_id = :hook_id AND event_seq > :after ORDER BY event_seq LIMIT :limit
+
+-- read: inbound_waiting_desc
+SELECT event_seq, event_id, received_at, event_type, correlation_id, handled_at, body FROM processed_event
+WHERE hook_id = :hook_id AND handled_at = 0 AND event_seq < :after ORDER BY event_seq DESC LIMIT :limit
+
+-- read: inbound_waiting_asc
+SELECT event_seq, event_id, received_at, event_type, correlation_id, handled_at, body FROM processed_event
+WHERE hook_id = :hook_id AND handled_at = 0 AND event_seq > :after ORDER BY event_seq LIMIT :limit
 
 -- Of a source that was removed.
 -- write: inbound_purge_hook

@@ -10,6 +10,10 @@
 #define RL_WEBHOOK_SECRET_BYTES 256 /* longest secret that is taken */
 #define RL_WEBHOOK_SIGNATURE    64  /* room for one signature */
 #define RL_WEBHOOK_ID_BYTES     128 /* longest webhook-id that is taken */
+/* Why a second rotation is refused. */
+#define RL_WEBHOOK_ROTATING                                                                        \
+    "the former secret is valid until old_secret_until; wait, or rotate with grace_s 0, which "    \
+    "leaves the new one alone"
 
 /* A new secret, "whsec_" and 32 random bytes in base64, into secret[RL_WEBHOOK_SECRET]. */
 void rl_webhook_secret(char *secret);

@@ -56,6 +56,7 @@ const struct cli_command *const cli_commands[] = {
     &cli_hook_rotate,
     &cli_hook_rm,
     &cli_hook_events,
+    &cli_hook_handled,
     &cli_listen,
     &cli_verify_webhook,
     &cli_engines,

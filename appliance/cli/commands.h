@@ -35,8 +35,8 @@ extern const struct cli_command cli_serve, cli_submit, cli_get, cli_list, cli_ca
     cli_feed_seek, cli_feed_rm, cli_endpoint_add, cli_endpoint_list, cli_endpoint_test,
     cli_endpoint_rotate, cli_endpoint_enable, cli_endpoint_disable, cli_endpoint_rm,
     cli_delivery_list, cli_delivery_resend, cli_hook_add, cli_hook_list, cli_hook_set,
-    cli_hook_rotate, cli_hook_rm, cli_hook_events, cli_verify_webhook, cli_listen, cli_model_list,
-    cli_model_add, cli_model_pull, cli_model_verify, cli_model_rm;
+    cli_hook_rotate, cli_hook_rm, cli_hook_events, cli_hook_handled, cli_verify_webhook, cli_listen,
+    cli_model_list, cli_model_add, cli_model_pull, cli_model_verify, cli_model_rm;
 
 /* All commands but help and version, in the order of --help; NULL ends the list. */
 extern const struct cli_command *const cli_commands[];

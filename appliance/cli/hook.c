@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#define HANDLED_MOST 200 /* events that the server takes at once */
+
 static const struct cli_option add_options[] = {
     {"secret", 's', "TEXT", "the secret that the service gave you; one is made otherwise"},
     {"secret-file", 0, "FILE", "the same from the first line of a file"},
@@ -21,6 +23,15 @@ static const struct cli_option set_options[] = {
     {"per-minute", 0, "N", "deliveries from one address; 0 = no limit, default = hook.per_minute"},
     {"enable", 0, NULL, "take events again"},
     {"disable", 0, NULL, "answer as if there were no such source"},
+    {"json", 0, NULL, "JSON also on a terminal"},
+    {0},
+};
+
+static const struct cli_option events_options[] = {
+    {"limit", 'n', "N", "at most N events, 1 to 200 (50)"},
+    {"after", 0, "CURSOR", "the page after this cursor (`next` of the page before)"},
+    {"waiting", 0, NULL, "only those that nobody has handled, oldest first"},
+    {"all", 'a', NULL, "every page"},
     {"json", 0, NULL, "JSON also on a terminal"},
     {0},
 };
@@ -155,6 +166,7 @@ static void put_event(const struct rl_json *event)
     char time[32];
 
     cli_local_time(cli_member(event, "received_at"), time);
+    printf("%9s  ", cli_member(event, "event_seq") ? cli_member(event, "event_seq") : "-");
     cli_put_cell(time, 19);
     cli_put_cell(cli_member(event, "type"), 20);
     cli_put_cell(cli_member(event, "correlation_id"), 28);
@@ -165,17 +177,85 @@ static void put_event(const struct rl_json *event)
 
 static int run_events(const struct cli_call *call)
 {
-    char path[128];
+    char path[160];
+    const char *tail =
+        cli_args_has(call->args, "waiting") ? "/events?handled=false&order=asc" : "/events";
     struct cli_list_kind kind = {
         .base = path,
-        .header = "RECEIVED             TYPE                  ABOUT                         "
-                  "STATE    EVENT",
+        .header =
+            "      SEQ  RECEIVED             TYPE                  ABOUT                         "
+            "STATE    EVENT",
         .none = "no events",
         .put_row = put_event};
 
-    if (!hook_path(call->args->words[0], "/events", path, sizeof(path)))
+    if (!hook_path(call->args->words[0], tail, path, sizeof(path)))
         return CLI_USAGE;
     return cli_list_run(call, &kind);
+}
+
+/* ---- handled ---- */
+
+/* Up to HANDLED_MOST of the words from *at on, in one request; adds those that are of the source.
+ */
+static int report_handled(const struct cli_call *call, const char *path, size_t *at,
+                          size_t *handled)
+{
+    AUTO_BUF struct rl_buf body;
+    AUTO_REPLY struct cli_reply reply = {0};
+    struct rl_jw w;
+    struct rl_err err;
+
+    rl_buf_init(&body, 65536);
+    rl_jw_init(&w, &body, false);
+    rl_jw_object(&w, NULL);
+    rl_jw_array(&w, "event_seqs");
+    for (size_t n = 0; n < HANDLED_MOST && *at < call->args->word_count; n++, ++*at)
+        rl_jw_str(&w, NULL, call->args->words[*at]);
+    rl_jw_end_array(&w);
+    rl_jw_end_object(&w);
+    if (rl_buf_ok(&body, &err))
+        return cli_usage_error("hook handled", &err);
+    int status =
+        cli_ask(call->args,
+                &(struct cli_request){.method = "POST", .path = path, .body = body.data}, &reply);
+    if (status != CLI_OK)
+        return status;
+    if (cli_wants_json(call->args))
+        cli_put_json(reply.http.body, reply.http.body_len);
+    const struct rl_json *done = rl_json_get(reply.json, "handled");
+    if (!done)
+        return cli_not_understood();
+    for (const struct rl_json *id = rl_json_child(done); id; id = rl_json_next(id))
+        ++*handled;
+    return CLI_OK;
+}
+
+static int run_handled(const struct cli_call *call)
+{
+    size_t at = 1, handled = 0, all = call->args->word_count - 1;
+    int status = CLI_OK;
+    char path[128];
+
+    if (!hook_path(call->args->words[0], "/events/handled", path, sizeof(path)))
+        return CLI_USAGE;
+    for (size_t i = 1; i <= all; i++) {
+        const char *seq = call->args->words[i];
+        size_t digits = strspn(seq, "0123456789");
+        if (digits > 0 && digits <= 19 && !seq[digits])
+            continue;
+        fputs("reeld: '", stderr);
+        cli_put(stderr, seq);
+        fputs("' is no event; `reeld hook events` shows their numbers\n", stderr);
+        return CLI_USAGE;
+    }
+    while (status == CLI_OK && at <= all)
+        status = report_handled(call, path, &at, &handled);
+    if (status == CLI_OK && !cli_wants_json(call->args))
+        printf("handled: %zu\n", handled);
+    if (status != CLI_OK || handled == all)
+        return status;
+    fprintf(stderr, "reeld: %zu are no events of %s\n", all - handled, call->args->words[0]);
+    return CLI_REFUSED;
 }
 
 /* ---- the table's entries ---- */
@@ -222,7 +302,19 @@ const struct cli_command cli_hook_rm = {
 const struct cli_command cli_hook_events = {
     .name = "hook events",
     .summary = "list the events of a source, newest first",
-    .options = cli_page_options,
+    .options = events_options,
     ONE_SOURCE,
     .run = run_events,
+};
+const struct cli_command cli_hook_handled = {
+    .name = "hook handled",
+    .synopsis = "SOURCE SEQ...",
+    .summary = "report events as handled: they do not wait any longer",
+    .details = "Report one when what it brought about is durable. Its body goes; its id is\n"
+               "remembered, so that a repeat changes nothing.\n",
+    .options = cli_json_option,
+    .client = true,
+    .min_words = 2,
+    .max_words = SIZE_MAX,
+    .run = run_handled,
 };

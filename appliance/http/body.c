@@ -121,6 +121,26 @@ enum rl_rc body_object(struct request *r, const char *const *names, struct rl_js
     return RL_OK;
 }
 
+enum rl_rc body_ids(const struct rl_json *root, const char *name, int64_t *ids, size_t most,
+                    size_t *ret_count, struct rl_err *err)
+{
+    const struct rl_json *list = rl_json_get(root, name);
+    size_t count = 0;
+    if (!list || rl_json_type(list) != RL_JSON_ARRAY)
+        return rl_fail_field(err, RL_INVALID_FIELD, name, "must be a list of ids");
+    for (const struct rl_json *v = rl_json_child(list); v; v = rl_json_next(v)) {
+        const char *text = rl_json_text(v);
+        if (count == most)
+            return rl_fail_field(err, RL_INVALID_FIELD, name, "at most %zu ids at once", most);
+        if (!text || !task_id_parse(text, strlen(text), &ids[count++]))
+            return rl_fail_field(err, RL_INVALID_FIELD, name, "must hold ids as strings");
+    }
+    if (count == 0)
+        return rl_fail_field(err, RL_INVALID_FIELD, name, "must hold at least one id");
+    *ret_count = count;
+    return RL_OK;
+}
+
 void body_discard(struct request *r)
 {
     if (r->body_done || r->body_cut)

@@ -42,28 +42,6 @@ enum rl_rc http_dead_dismiss(struct request *r, struct rl_err *err)
 
 /* ---- many at once ---- */
 
-static enum rl_rc parse_ids(const struct rl_json *root, int64_t *ids, size_t *ret_count,
-                            struct rl_err *err)
-{
-    const struct rl_json *list = rl_json_get(root, "task_ids");
-    size_t count = 0;
-    if (!list || rl_json_type(list) != RL_JSON_ARRAY)
-        return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "must be a list of task ids");
-    for (const struct rl_json *v = rl_json_child(list); v; v = rl_json_next(v)) {
-        const char *text = rl_json_text(v);
-        if (count == REPLAY_MOST)
-            return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "at most %d ids at once",
-                                 REPLAY_MOST);
-        if (!text || !task_id_parse(text, strlen(text), &ids[count++]))
-            return rl_fail_field(err, RL_INVALID_FIELD, "task_ids",
-                                 "must hold task ids as strings");
-    }
-    if (count == 0)
-        return rl_fail_field(err, RL_INVALID_FIELD, "task_ids", "must hold at least one id");
-    *ret_count = count;
-    return RL_OK;
-}
-
 /* Every id is tried by itself, and the answer says what became of each: what was replayed stays so
  * although a later one is refused. */
 enum rl_rc http_dead_replay_many(struct request *r, struct rl_err *err)
@@ -78,7 +56,7 @@ enum rl_rc http_dead_replay_many(struct request *r, struct rl_err *err)
     rl_buf_init(&out, 65536);
     enum rl_rc rc = body_object(r, names, &root, err);
     if (rc == RL_OK)
-        rc = parse_ids(root, ids, &count, err);
+        rc = body_ids(root, "task_ids", ids, REPLAY_MOST, &count, err);
     if (rc != RL_OK)
         return rc;
     for (size_t i = 0; i < count; i++) {

@@ -1,7 +1,8 @@
 /* Events of outside services, and the sources that an owner registers for them. Runs on the worker
  * of the connection; owns nothing beyond the request. Invariants: the signature alone lets a
- * delivery in; whatever needs no body is decided before it is read; a source that does not exist
- * and a wrong signature get the same answer after the same work. */
+ * delivery in; the headers and the rate are judged before the body is read; a source that does not
+ * exist, an address that may not post and a wrong signature get the same answer after the same
+ * work, so that nobody learns from it which sources there are. */
 #include "http/request.h"
 
 #include <string.h>
@@ -17,6 +18,7 @@
 #define ALLOW_BYTES  2048
 #define GRACE_MOST_S 604800 /* 7 days */
 #define MINUTE_US    INT64_C(60000000)
+#define HANDLED_MOST 200 /* events in one report */
 
 const char *const hook_result_names[HOOK_RESULTS] = {
     [HOOK_ACCEPTED] = "accepted", [HOOK_REPEATED] = "repeated", [HOOK_HEADERS] = "headers",
@@ -61,22 +63,23 @@ static enum rl_rc check_head(struct request *r, struct rl_webhook *hook, struct 
 
 /* May this address post to the source? The whole address counts, not what the limits group by. */
 static enum rl_rc check_address(struct request *r, const struct inbound_judge *judge,
-                                struct rl_err *err)
+                                bool *ret_listed, struct rl_err *err)
 {
     struct address_list allowed = {0};
     struct address client;
+    *ret_listed = true;
     if (judge->hook_id == 0 || !*judge->allow)
         return RL_OK;
     enum rl_rc rc = address_list_parse(judge->allow, "allow", &allowed, err);
     if (rc != RL_OK)
         return rl_fail(err, rc == RL_NO_MEMORY ? rc : RL_INTERNAL, "the allow-list is unreadable");
     address_of_client(&r->http->trusted, r->info->remote_addr, r->fields, r->field_count, &client);
-    bool listed = address_listed(&allowed, &client);
+    *ret_listed = address_listed(&allowed, &client);
     address_list_free(&allowed);
-    if (listed)
-        return RL_OK;
-    count(r, HOOK_ADDRESS);
-    return rl_fail(err, RL_FORBIDDEN, "this address may not post to the source");
+    if (!*ret_listed)
+        rl_log(RL_LOG_INFO, "hook_refused", "request_id=%s source=%s reason=address", r->id,
+               r->param);
+    return RL_OK;
 }
 
 /* A bucket per source and address, so that junk from elsewhere cannot use up a sender's rate. */
@@ -113,7 +116,7 @@ static enum rl_rc read_delivery(struct request *r, struct rl_webhook *hook, stru
     return rc;
 }
 
-static enum rl_rc check_signature(struct request *r, const struct inbound_judge *judge,
+static enum rl_rc check_signature(struct request *r, const struct inbound_judge *judge, bool listed,
                                   const struct rl_webhook *hook, struct rl_err *err)
 {
     if (inbound_judge_signed(judge, hook))
@@ -121,7 +124,7 @@ static enum rl_rc check_signature(struct request *r, const struct inbound_judge 
     if (judge->hook_id != 0)
         rl_log(RL_LOG_INFO, "hook_refused", "request_id=%s source=%s reason=signature", r->id,
                r->param);
-    count(r, judge->hook_id != 0 ? HOOK_SIGNATURE : HOOK_SOURCE);
+    count(r, !listed ? HOOK_ADDRESS : judge->hook_id != 0 ? HOOK_SIGNATURE : HOOK_SOURCE);
     return rl_fail(err, RL_UNAUTHORIZED, "no signature by a secret of this source");
 }
 
@@ -159,6 +162,7 @@ enum rl_rc http_hook_event(struct request *r, struct rl_err *err)
 {
     struct rl_webhook hook = {0};
     AUTO_JUDGE struct inbound_judge judge = {.per_minute = -1};
+    bool listed = true;
     enum rl_rc rc = check_head(r, &hook, err);
     if (rc != RL_OK)
         return rc;
@@ -167,13 +171,15 @@ enum rl_rc http_hook_event(struct request *r, struct rl_err *err)
         count(r, HOOK_FAILED);
         return rc;
     }
-    rc = check_address(r, &judge, err);
+    rc = check_address(r, &judge, &listed, err);
+    if (!listed)
+        inbound_judge_clear(&judge); /* for this address there is no such source */
     if (rc == RL_OK)
         rc = check_rate(r, &judge, err);
     if (rc == RL_OK)
         rc = read_delivery(r, &hook, err);
     if (rc == RL_OK)
-        rc = check_signature(r, &judge, &hook, err);
+        rc = check_signature(r, &judge, listed, &hook, err);
     return rc == RL_OK ? take_in(r, judge.hook_id, &hook, err) : rc;
 }
 
@@ -338,13 +344,56 @@ enum rl_rc http_hook_delete(struct request *r, struct rl_err *err)
     return rc == RL_OK ? reply_empty(r, 204) : rc;
 }
 
+/* ---- events, for whoever consumes them ---- */
+
 enum rl_rc http_hook_events(struct request *r, struct rl_err *err)
 {
+    static const char *const names[] = {"limit", "after", "order", "handled", NULL};
     struct page_query page;
     AUTO_BUF struct rl_buf out;
     rl_buf_init(&out, LIST_ANSWER_BYTES);
-    enum rl_rc rc = page_parse(&r->query, false, false, &page, err);
+    enum rl_rc rc = query_only(&r->query, names, err);
     if (rc == RL_OK)
-        rc = inbound_event_list(r->http->tasks, r->param, &page, &out, err);
+        rc = page_common(&r->query, false, &page, err);
+    const char *handled = query_get(&r->query, "handled");
+    if (rc == RL_OK && handled && strcmp(handled, "false") != 0)
+        rc = rl_fail_field(err, RL_INVALID_FIELD, "handled", "must be false, or left out");
+    if (rc == RL_OK)
+        rc = inbound_event_list(r->http->tasks, r->param, &page, handled != NULL, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
+}
+
+static void write_ids(struct rl_jw *w, const char *name, const int64_t *ids, const bool *known,
+                      bool which, size_t count)
+{
+    rl_jw_array(w, name);
+    for (size_t i = 0; i < count; i++)
+        if (known[i] == which)
+            rl_jw_id(w, NULL, ids[i]);
+    rl_jw_end_array(w);
+}
+
+enum rl_rc http_hook_handled(struct request *r, struct rl_err *err)
+{
+    static const char *const names[] = {"event_seqs", NULL};
+    int64_t ids[HANDLED_MOST];
+    bool known[HANDLED_MOST];
+    size_t count = 0;
+    AUTO_JSON struct rl_json *root = NULL;
+    AUTO_BUF struct rl_buf out;
+    struct rl_jw w;
+    rl_buf_init(&out, ANSWER_BYTES);
+    enum rl_rc rc = body_object(r, names, &root, err);
+    if (rc == RL_OK)
+        rc = body_ids(root, "event_seqs", ids, HANDLED_MOST, &count, err);
+    if (rc == RL_OK)
+        rc = inbound_events_handled(r->http->tasks, r->param, ids, count, known, err);
+    if (rc != RL_OK)
+        return rc;
+    rl_jw_init(&w, &out, false);
+    rl_jw_object(&w, NULL);
+    write_ids(&w, "handled", ids, known, true, count);
+    write_ids(&w, "unknown", ids, known, false, count);
+    rl_jw_end_object(&w);
+    return reply_json(r, 200, &out, err);
 }

@@ -134,6 +134,9 @@ enum rl_rc body_read(struct request *r, struct rl_err *err) RL_NODISCARD;
  * unknown member. */
 enum rl_rc body_object(struct request *r, const char *const *names, struct rl_json **ret_root,
                        struct rl_err *err) RL_NODISCARD;
+/* The member `name`, a list of 1..most ids as strings, into ids[most]; else RL_INVALID_FIELD. */
+enum rl_rc body_ids(const struct rl_json *root, const char *name, int64_t *ids, size_t most,
+                    size_t *ret_count, struct rl_err *err) RL_NODISCARD;
 /* RL_UNSUPPORTED_MEDIA_TYPE unless Content-Type is JSON. */
 enum rl_rc body_require_json(const struct request *r, struct rl_err *err) RL_NODISCARD;
 /* After the answer: swallow what is still coming, for a moment, so that closing does not reset the
@@ -280,6 +283,7 @@ enum rl_rc http_hook_update(struct request *r, struct rl_err *err);
 enum rl_rc http_hook_delete(struct request *r, struct rl_err *err);
 enum rl_rc http_hook_rotate(struct request *r, struct rl_err *err);
 enum rl_rc http_hook_events(struct request *r, struct rl_err *err);
+enum rl_rc http_hook_handled(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_list(struct request *r, struct rl_err *err); /* operate.c */
 enum rl_rc http_queue_pause(struct request *r, struct rl_err *err);
 enum rl_rc http_queue_resume(struct request *r, struct rl_err *err);

@@ -45,6 +45,7 @@ static const struct route routes[] = {
     {"DELETE", "/api/v1/hooks/{source}",            ROUTE_OWNER,   http_hook_delete,      false},
     {"POST",   "/api/v1/hooks/{source}/rotate",     ROUTE_OWNER,   http_hook_rotate,      false},
     {"GET",    "/api/v1/hooks/{source}/events",     ROUTE_OWNER,   http_hook_events,      false},
+    {"POST",   "/api/v1/hooks/{source}/events/handled", ROUTE_OWNER, http_hook_handled,   false},
     {"GET",    "/api/v1/queues",                    ROUTE_USER,    http_queue_list,       false},
     {"POST",   "/api/v1/queues/{name}/pause",       ROUTE_OWNER,   http_queue_pause,      false},
     {"POST",   "/api/v1/queues/{name}/resume",      ROUTE_OWNER,   http_queue_resume,     false},

@@ -18,8 +18,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define ROW_BYTES         ((size_t)16 << 10) /* a row of a list as JSON, at most */
-#define EXCERPT_BYTES     2048
 #define TYPE_BYTES        64
 #define CORRELATION_BYTES 128
 
@@ -337,104 +335,4 @@ static enum rl_rc mark_handled(struct store_conn *conn, void *arg, struct rl_err
 enum rl_rc inbound_handled(struct tasks *tasks, int64_t event_seq, struct rl_err *err)
 {
     return store_write(tasks_store(tasks), STORE_URGENT, mark_handled, &event_seq, err);
-}
-
-/* ---- the list ---- */
-
-struct list {
-    const char *source;
-    const struct page_query *page;
-    struct rl_buf json; /* set anew by every run */
-};
-
-/* The start of a body: JSON, and so UTF-8, cut between two characters. */
-static void excerpt_json(struct rl_jw *w, const char *body, size_t len)
-{
-    size_t n = len < EXCERPT_BYTES ? len : EXCERPT_BYTES;
-
-    while (n > 0 && n < len && ((unsigned char)body[n] & 0xc0) == 0x80)
-        n--;
-    if (body && n)
-        rl_jw_strn(w, "body_excerpt", body, n);
-    else
-        rl_jw_null(w, "body_excerpt");
-}
-
-static void event_json(struct rl_jw *w, struct store_stmt *stmt)
-{
-    size_t len = 0;
-    const char *body = store_col_blob(stmt, 6, &len);
-
-    rl_jw_object(w, NULL);
-    rl_jw_id(w, "event_seq", store_col_int(stmt, 0));
-    rl_jw_str(w, "event_id", store_col_text(stmt, 1));
-    rl_jw_str(w, "type", store_col_text(stmt, 3));
-    rl_jw_str(w, "correlation_id", store_col_text(stmt, 4));
-    rl_jw_time(w, "received_at", store_col_int(stmt, 2));
-    rl_jw_time(w, "handled_at", store_col_int(stmt, 5));
-    excerpt_json(w, body, len);
-    rl_jw_end_object(w);
-}
-
-static enum rl_rc list_rows(struct store_conn *conn, struct list *list, int64_t hook_id,
-                            struct rl_err *err)
-{
-    const struct page_query *page = list->page;
-    int64_t next = 0, last = 0;
-    bool row = false;
-    struct rl_jw w;
-    AUTO_STMT struct store_stmt *stmt =
-        store_stmt(conn, page->ascending ? SQL_INBOUND_LIST_ASC : SQL_INBOUND_LIST_DESC);
-
-    rl_buf_clear(&list->json);
-    rl_jw_init(&w, &list->json, false);
-    rl_jw_object(&w, NULL);
-    rl_jw_array(&w, "data");
-    store_bind_int(stmt, ":hook_id", hook_id);
-    store_bind_int(stmt, ":after", page->after ? page->after : page->ascending ? 0 : INT64_MAX);
-    store_bind_int(stmt, ":limit", page->limit + 1);
-    enum rl_rc rc = store_step(stmt, &row, err);
-    for (int n = 0; rc == RL_OK && row; n++) {
-        if (n == page->limit) { /* one more than shown was asked for */
-            next = last;
-            break;
-        }
-        last = store_col_int(stmt, 0);
-        event_json(&w, stmt);
-        rc = store_col_lost(stmt) ? rl_fail(err, RL_NO_MEMORY, "events")
-                                  : store_step(stmt, &row, err);
-    }
-    rl_jw_end_array(&w);
-    rl_jw_id(&w, "next", next);
-    rl_jw_end_object(&w);
-    return rc == RL_OK ? rl_buf_ok(&list->json, err) : rc;
-}
-
-static enum rl_rc list(struct store_conn *conn, void *arg, struct rl_err *err)
-{
-    struct list *list = arg;
-    bool row = false;
-    AUTO_STMT struct store_stmt *get = store_stmt(conn, SQL_HOOK_GET);
-
-    store_bind_text(get, ":source", list->source);
-    store_bind_int(get, ":now", 0);
-    enum rl_rc rc = store_step(get, &row, err);
-    if (rc == RL_OK && !row)
-        rc = rl_fail(err, RL_NOT_FOUND, "no such source");
-    return rc == RL_OK ? list_rows(conn, list, store_col_int(get, 0), err) : rc;
-}
-
-enum rl_rc inbound_event_list(struct tasks *tasks, const char *source,
-                              const struct page_query *page, struct rl_buf *out, struct rl_err *err)
-{
-    struct list work = {.source = source, .page = page};
-
-    rl_buf_init(&work.json, ROW_BYTES * (size_t)(page->limit + 1));
-    enum rl_rc rc = store_read(tasks_store(tasks), list, &work, err);
-    if (rc == RL_OK) {
-        rl_buf_append(out, work.json.data, work.json.len);
-        rc = rl_buf_ok(out, err);
-    }
-    rl_buf_free(&work.json);
-    return rc;
 }

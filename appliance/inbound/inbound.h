@@ -44,6 +44,7 @@ enum rl_rc inbound_source_list(struct tasks *tasks, struct rl_buf *out, struct r
 enum rl_rc inbound_source_update(struct tasks *tasks, const char *source,
                                  const struct inbound_wish *wish, struct rl_buf *out,
                                  struct rl_err *err) RL_NODISCARD;
+/* RL_CONFLICT: the secret before is valid still, and the wish has a grace_s. */
 enum rl_rc inbound_source_rotate(struct tasks *tasks, const char *source,
                                  const struct inbound_wish *wish, struct rl_buf *out,
                                  struct rl_err *err) RL_NODISCARD;
@@ -51,7 +52,7 @@ enum rl_rc inbound_source_rotate(struct tasks *tasks, const char *source,
 enum rl_rc inbound_source_delete(struct tasks *tasks, const char *source, struct rl_err *err)
     RL_NODISCARD;
 
-/* ---- deliveries (event.c) ---- */
+/* ---- deliveries (event.c), and what their owner sees of them (events.c) ---- */
 
 /* What a delivery is judged by; owns its texts. */
 struct inbound_judge {
@@ -76,14 +77,18 @@ enum rl_rc inbound_accept(struct tasks *tasks, const char *source, int64_t hook_
                           const struct rl_webhook *hook, bool *ret_repeated, struct rl_err *err)
     RL_NODISCARD;
 
-/* The events of a source for its owner, newest first unless ascending: {"data": [{event_seq,
- * event_id, type, correlation_id, received_at, handled_at, body_excerpt (null once handled)}],
- * "next": "…" | null}. */
+/* The events of a source, newest first unless ascending: {"data": [{event_seq, event_id, type,
+ * correlation_id, received_at, handled_at, body (text; null once handled)}], "next": "…" | null}.
+ * A page ends early where its bodies are over 1 MiB. waiting: only what nobody has handled. */
 enum rl_rc inbound_event_list(struct tasks *tasks, const char *source,
-                              const struct page_query *page, struct rl_buf *out, struct rl_err *err)
-    RL_NODISCARD;
+                              const struct page_query *page, bool waiting, struct rl_buf *out,
+                              struct rl_err *err) RL_NODISCARD;
+/* inbound_handled for `count` events of a source, in one transaction. ret_known[count]: false = it
+ * is no event of this source. */
+enum rl_rc inbound_events_handled(struct tasks *tasks, const char *source, const int64_t *seqs,
+                                  size_t count, bool *ret_known, struct rl_err *err) RL_NODISCARD;
 
-/* ---- for consumers: an engine whose work is done elsewhere (event.c) ----
+/* ---- for consumers inside: an engine whose work is done elsewhere (event.c) ----
  * At least once: an event is handed out until inbound_handled said that its effect is durable. */
 
 /* One event; owns its texts. */

@@ -262,10 +262,31 @@ enum rl_rc inbound_source_update(struct tasks *tasks, const char *source,
     return perform(&job, true, JSON_LIMIT, update, out, err);
 }
 
+/* Two secrets are valid at most: while a former one is, only a rotation that leaves none may
+ * follow.
+ */
+static enum rl_rc check_grace(struct store_conn *conn, const struct job *job, int64_t now,
+                              struct rl_err *err)
+{
+    bool row = false;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_HOOK_GET);
+
+    store_bind_text(stmt, ":source", job->source);
+    store_bind_int(stmt, ":now", now);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc == RL_OK && row && job->wish->grace_s > 0 && store_col_int(stmt, 11) > now)
+        rc = rl_fail_field(err, RL_CONFLICT, "grace_s", RL_WEBHOOK_ROTATING);
+    return rc;
+}
+
 static enum rl_rc rotate(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct job *job = arg;
     int64_t now = rl_wall_ms();
+    enum rl_rc rc = check_grace(conn, job, now, err);
+
+    if (rc != RL_OK)
+        return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_HOOK_ROTATE);
 
     store_bind_text(stmt, ":source", job->source);

@@ -345,14 +345,19 @@ enum rl_rc endpoint_delete(struct tasks *tasks, const struct caller *caller, int
 static enum rl_rc rotate(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct job *job = arg;
-    int64_t grace_s = job->wish->grace_s;
-    enum rl_rc rc = check(conn, job, err);
+    int64_t grace_s = job->wish->grace_s, until = 0, now = rl_wall_ms();
+    struct store_stmt *old = NULL;
+    enum rl_rc rc = seek(conn, job, job->id, &old, err);
 
-    if (rc != RL_OK)
-        return rc;
+    if (rc == RL_OK)
+        until = store_col_int(old, 14);
+    store_reset(old);
     if (grace_s < 0)
         grace_s = config_int(tasks_config(job->tasks), CFG_CALLBACK_ROTATION_GRACE_S);
-    int64_t now = rl_wall_ms();
+    if (rc == RL_OK && grace_s > 0 && until > now) /* two secrets sign at most */
+        rc = rl_fail_field(err, RL_CONFLICT, "grace_s", RL_WEBHOOK_ROTATING);
+    if (rc != RL_OK)
+        return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_ENDPOINT_ROTATE);
     store_bind_int(stmt, ":endpoint_id", job->id);
     store_bind_text(stmt, ":secret", job->secret);

@@ -7,7 +7,7 @@ import test from 'node:test';
 import { Webhook as StandardWebhook } from 'standardwebhooks';
 import { Webhook as SvixWebhook } from 'svix';
 
-import { eventually, reeld, serve, small, tick } from './lib/reeld.mjs';
+import { assertProblem, eventually, reeld, serve, small, tick } from './lib/reeld.mjs';
 import { receive } from './lib/receiver.mjs';
 
 const QUICK = { 'callback.wait_ms': 20 };
@@ -83,6 +83,7 @@ test('a rotation: both secrets verify during the grace, then the new one alone',
     verifies(rotated.json.secret, request);
     verifies(made.secret, request);
 
+    assertProblem(await server.post(`/api/v1/endpoints/${made.endpoint_id}/rotate`), 409, 'CONFLICT', 'grace_s');
     const last = await server.post(`/api/v1/endpoints/${made.endpoint_id}/rotate`, { grace_s: 0 });
     const after = await server.submit(small('rotated'));
     const [alone] = await receiver.wait(after.task_id);

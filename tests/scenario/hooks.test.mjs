@@ -7,7 +7,7 @@ import test from 'node:test';
 import { Webhook as StandardWebhook } from 'standardwebhooks';
 import { Webhook as SvixWebhook } from 'svix';
 
-import { assertProblem, eventually, LONG, rawExchange, readmeBlock, run, serve, sql, statuses, tick } from './lib/reeld.mjs';
+import { assertProblem, BIN, eventually, LONG, rawExchange, readmeBlock, run, serve, sql, statuses, tick } from './lib/reeld.mjs';
 
 const EVENT = JSON.stringify({ type: 'video.completed', data: { id: 'video_1' } });
 const now = () => Math.floor(Date.now() / 1000);
@@ -76,7 +76,7 @@ test('an event gets in once, by whichever library it is signed', async (t) => {
     assert.equal(second.event_id, 'msg_2');
     assert.deepEqual({ ...oldest, event_seq: '', received_at: '' }, {
         event_seq: '', event_id: 'evt_1', type: 'video.completed', correlation_id: 'video_1', received_at: '',
-        handled_at: null, body_excerpt: EVENT,
+        handled_at: null, body: EVENT,
     });
     assert.deepEqual((await events(server, 'openai', '?order=asc&limit=1')).map((e) => e.event_id), ['evt_1']);
     const stats = await figures(server);
@@ -168,25 +168,67 @@ test('a rotation: two secrets are valid for a while', async (t) => {
     assert.ok(Date.parse(rotated.json.old_secret_until) > Date.now() + 23 * 3600e3, 'a day by default');
     assert.equal((await deliver(server, plain('evt_2'))).status, 202);
     assert.equal((await send(server, rotated.json.secret, 'evt_3')).status, 202);
+    // The promise to the first secret stands; nothing was changed by the refusal.
+    assertProblem(await server.post('/api/v1/hooks/openai/rotate'), 409, 'CONFLICT', 'grace_s');
+    assert.equal((await deliver(server, plain('evt_3b'))).status, 202);
     const last = await server.post('/api/v1/hooks/openai/rotate', { grace_s: 0 });
     assert.equal((await deliver(server, plain('evt_4'))).status, 401);
     assert.equal((await send(server, rotated.json.secret, 'evt_4')).status, 401);
     assert.equal((await send(server, last.json.secret, 'evt_4')).status, 202);
 });
 
-test('addresses, rates and bodies are judged before the body is read', async (t) => {
+test('any program with an owner\'s key consumes the events', async (t) => {
+    const server = await serve(t, { set: { 'hook.backlog': 3 } });
+    const { secret } = await add(server);
+    for (const id of ['a', 'b', 'c'])
+        assert.equal((await send(server, secret, id)).status, 202);
+    assert.equal((await send(server, secret, 'd')).status, 429);
+    const waits = await events(server, 'openai', '?handled=false&order=asc');
+    assert.deepEqual(waits.map((event) => [event.event_id, event.body]), [['a', EVENT], ['b', EVENT], ['c', EVENT]]);
+    const report = (event_seqs) => server.post('/api/v1/hooks/openai/events/handled', { event_seqs });
+    const [a, b] = waits.map((event) => event.event_seq);
+    for (let i = 0; i < 2; i++)
+        assert.deepEqual((await report([a, '99'])).json, { handled: [a], unknown: ['99'] });
+    assert.deepEqual((await events(server, 'openai', '?handled=false')).map((event) => event.event_id), ['c', 'b']);
+    assert.equal((await send(server, secret, 'd')).status, 202, 'there is room again');
+    assert.equal((await send(server, secret, 'a')).json.repeated, true);
+    for (const wrong of [[], ['x'], [1], 'a', Array(201).fill('1')])
+        assertProblem(await report(wrong), 422, 'INVALID_FIELD', 'event_seqs');
+    assertProblem(await server.get('/api/v1/hooks/openai/events?handled=true'), 422, 'INVALID_FIELD', 'handled');
+
+    const cli = (...args) => run(BIN, [...args, '--state-dir', server.dir]);
+    const table = await cli('hook', 'events', 'openai', '--waiting');
+    assert.equal(JSON.parse(table.stdout).data.length, 3);
+    const done = await cli('hook', 'handled', 'openai', b, '99', '--json');
+    assert.equal(done.code, 3, done.stderr);
+    assert.deepEqual(JSON.parse(done.stdout), { handled: [b], unknown: ['99'] });
+    assert.equal((await cli('hook', 'handled', 'openai', 'b')).code, 2);
+    assert.equal((await figures(server)).waiting, 2);
+});
+
+test('an address that is not listed learns nothing; rates and bodies are judged in order', async (t) => {
     const server = await serve(t, { set: { 'hook.per_minute': 5, 'hook.body_bytes': 1000, 'limit.trusted_proxies': '127.0.0.1' } });
     const { secret } = await add(server, 'openai', { allow: ['192.0.2.0/24', '2001:db8::7'] });
     const from = (address, id) => deliver(server, { ...signed(secret, id), 'x-forwarded-for': address });
     assert.equal((await from('192.0.2.9', 'a')).status, 202);
     assert.equal((await from('2001:db8::7', 'b')).status, 202);
-    for (const address of ['198.51.100.1', '2001:db8::8', '127.0.0.1'])
-        assertProblem(await from(address, 'c'), 403, 'FORBIDDEN');
-    // The head alone is enough for a refusal: the body never comes.
+    // For an address that is not listed there is no such source: the answers are the same but for the request's id.
+    const seen = ({ status, text, headers: { date, 'x-request-id': id, ...headers } }) => ({ status, text, headers });
+    for (const address of ['198.51.100.1', '2001:db8::8', '127.0.0.1']) {
+        const answer = await from(address, 'c');
+        assertProblem(answer, 401, 'UNAUTHORIZED');
+        const unknown = await deliver(server, { ...signed(secret, 'c'), 'x-forwarded-for': address }, EVENT, 'nobody');
+        assert.deepEqual(seen(answer), seen(unknown));
+    }
+    assert.equal(await refused(server, 'address'), 3);
+    assert.equal(await refused(server, 'source'), 3);
+    // The head alone is enough for a refusal by rate: the body never comes.
+    for (let i = 0; i < 4; i++)
+        await from('127.0.0.1', 'c');
     const head = Object.entries({ ...signed(secret, 'd'), 'content-length': '900' }).map(([k, v]) => `${k}: ${v}\r\n`).join('');
     const text = await rawExchange(server.port, `POST /api/v1/hooks/openai HTTP/1.1\r\nHost: 127.0.0.1\r\n${head}\r\n`,
         { done: (all) => /\r\n\r\n/.test(all) });
-    assert.deepEqual(statuses(text), [403]);
+    assert.deepEqual(statuses(text), [429]);
 
     const { json: open } = await server.post('/api/v1/hooks', { source: 'open' });
     const big = JSON.stringify({ x: 'x'.repeat(1000) });
@@ -202,8 +244,8 @@ test('addresses, rates and bodies are judged before the body is read', async (t)
     assert.equal((await deliver(server, elsewhere, EVENT, 'open')).status, 202, 'junk uses up nobody else\'s rate');
     await server.api('PATCH', '/api/v1/hooks/open', { body: { per_minute: 0 } });
     assert.equal((await deliver(server, signed(open.secret, 'free'), EVENT, 'open')).status, 202);
-    assert.equal(await refused(server, 'rate'), 1);
-    assert.equal(await refused(server, 'address'), 4);
+    assert.equal(await refused(server, 'rate'), 2);
+    assert.equal(await refused(server, 'address'), 7);
 });
 
 test('a source nobody listens to is told so in the end, and loses nothing', async (t) => {

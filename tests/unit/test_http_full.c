@@ -117,6 +117,8 @@ static const struct {
     {"DELETE", "/api/v1/feeds/{name}", PASSES, 0, "/api/v1/feeds/all", NULL},
     {"PATCH", "/api/v1/hooks/{source}", PASSES, 0, "/api/v1/hooks/svc", "{\"enabled\":false}"},
     {"POST", "/api/v1/hooks/{source}/rotate", PASSES, 0, "/api/v1/hooks/svc/rotate", NULL},
+    {"POST", "/api/v1/hooks/{source}/events/handled", PASSES, OF(event),
+     "/api/v1/hooks/svc/events/handled", "{\"event_seqs\":[\"%s\"]}"},
     {"DELETE", "/api/v1/hooks/{source}", PASSES, 0, "/api/v1/hooks/svc", NULL},
     {"POST", "/api/v1/queues/{name}/pause", PASSES, 0, "/api/v1/queues/default/pause", NULL},
     {"POST", "/api/v1/queues/{name}/drain", PASSES, 0, "/api/v1/queues/default/drain", NULL},

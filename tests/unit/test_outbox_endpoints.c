@@ -83,6 +83,7 @@ static void test_endpoint_rotation_signs_twice(void **state)
     assert_true(signed_by(&r, first, 1));
     assert_null(strchr(strchr(r.signature, ' ') + 1, ' '));
 
+    assert_int_equal(endpoint_rotate(s->w.tasks, &owner, e, "", 0, &s->out, &err), RL_CONFLICT);
     const char *body = "{\"grace_s\":0,\"secret\":\"plain-secret-of-mine\"}";
     rl_buf_clear(&s->out);
     world_ok(endpoint_rotate(s->w.tasks, &owner, e, body, strlen(body), &s->out, &err), &err);

@@ -58,6 +58,8 @@ static const struct {
     {SQL_INBOUND_NEXT_ABOUT, "processed_event_about"},
     {SQL_INBOUND_WAITING, "processed_event_waiting"},
     {SQL_INBOUND_LIST_DESC, "processed_event_list"},
+    {SQL_INBOUND_WAITING_DESC, "processed_event_waiting"},
+    {SQL_INBOUND_WAITING_ASC, "processed_event_waiting"},
     {SQL_INBOUND_LIST_ASC, "processed_event_list"},
     {SQL_INBOUND_PURGE_AGED, "processed_event_age"},
 };
