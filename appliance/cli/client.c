@@ -287,9 +287,9 @@ void cli_explain(const struct cli_client *client, const struct cli_reply *reply,
     if (reply->http.rc != RL_OK || reply->http.status == 0) {
         fprintf(out, "reeld: no answer from %s: ", client->url);
         cli_put(out, *reply->http.error ? reply->http.error : rl_code_name(reply->http.rc));
-        fputs("\nreeld: is the server running? It is looked for by --url, --state-dir, REELD_URL, "
-              "REELD_STATE_DIR,\nreeld: else at the address of the packaged service; `reeld serve` "
-              "starts one\n",
+        fputs("\nreeld: is the server running? `reeld serve` starts one. Say which one is meant by "
+              "--state-dir\nreeld: or REELD_STATE_DIR (its folder), or by --url or REELD_URL, and "
+              "REELD_API_KEY\n",
               out);
         return;
     }
