@@ -136,7 +136,8 @@ test('pull: a server that ignores ranges, one that sends another range, one with
         return true;
     });
     here = place(t, lies);
-    await here.run(['pull', 'tiny']);
+    const lied = events((await here.run(['pull', 'tiny'])).stdout);
+    assert.equal(lied.filter((e) => /another range/.test(e.text)).length, 2);
     isWhole(here);
     assert.equal(lies.seen.filter((s) => s.range).length, 2, 'after two lies no more ranges');
 
@@ -311,6 +312,13 @@ test('pull: no room, no such model, a catalogue that is wrong, a mirror that is 
     const wrong = JSON.parse(fs.readFileSync(catalogue(tempDir(t)), 'utf8'));
     wrong.models[0].files.vae.path = 'vae/../../x';
     assert.match((await here.run(['list'], file(JSON.stringify(wrong)))).stderr, /path/);
+});
+
+test('pull: files that are the catalogue\'s but no model do not become one', async (t) => {
+    const server = await mirror(t);
+    const here = place(t, server, { change: (files) => ({ ...files, vae: { ...files.text_encoder, path: 'vae/tiny.safetensors' } }) });
+    assert.match((await here.run(['pull', 'tiny'], { code: 1 })).stderr, /holds no VAE/);
+    assert.equal((await here.one('tiny')).state, 'partial');
 });
 
 test('pull: a digest that is not known is computed; a file that another model has is shared', async (t) => {
