@@ -236,7 +236,7 @@ static enum rl_rc insert_lease(struct store_conn *conn, int64_t feed_id, struct 
 static enum rl_rc take_new(struct store_conn *conn, struct next_work *work, struct rl_err *err)
 {
     struct feed *feed = &work->feed;
-    struct feed_scan scan;
+    struct feed_scan scan = {.last = feed->head};
     enum rl_rc rc = store_int(store_stmt(conn, SQL_EVENTS_PRUNED), 0, &work->pruned, err);
     if (rc == RL_OK)
         rc = feed_scan(conn, work->caller, feed, feed->head, work->ask->max, SCAN_ROWS, &scan, err);

@@ -205,7 +205,9 @@ void cpu_attention(struct ops_ctx *ctx, void *out, const void *q, const void *k,
     while (job.queries > 8 && ctx->kernels->any_cut &&
            (lq + job.queries - 1) / job.queries * heads < threads_count(ctx->threads))
         job.queries = (job.queries + 1) / 2;
-    assert(cut(&job, NULL).bytes <= CPU_SCRATCH);
+    bool fits = cut(&job, NULL).bytes <= CPU_SCRATCH;
+    assert(fits);
+    (void)fits; /* without asserts */
     job.chunks = (lq + job.queries - 1) / job.queries;
     threads_run(ctx->threads, job.chunks * heads, attention_chunk, &job);
 }
