@@ -176,10 +176,11 @@ static int64_t bytes_of(const struct model_job *job, const char *name, bool part
 {
     char folder[MODEL_PATH];
     const struct published_model *known = model_catalogue_find(job->catalogue, name);
-    AUTO_FREE struct model_manifest *m = malloc(sizeof(*m));
+    AUTO_FREE struct model_manifest *m = NULL;
 
     if (part && known)
         return model_pulled_bytes(job, known);
+    m = malloc(sizeof(*m));
     if (!m || model_path(job, name, part, NULL, folder, NULL) ||
         (model_manifest_read(folder, m, NULL) && model_manifest_guess(folder, m, NULL)))
         return 0;

@@ -151,14 +151,15 @@ static void scrub_files(struct verify *v, const struct model_manifest *m)
 static enum rl_rc verify_model(struct verify *v, const char *name, bool quick, struct rl_err *err)
 {
     char folder[MODEL_PATH];
-    AUTO_FREE struct model_manifest *m = malloc(sizeof(*m));
+    AUTO_FREE struct model_manifest *m = NULL;
     struct rl_err why = {0};
 
-    if (!m)
-        return rl_fail(err, RL_NO_MEMORY, "out of memory");
     enum rl_rc rc = model_path(v->job, name, false, NULL, folder, err);
     if (rc)
         return rc;
+    m = malloc(sizeof(*m));
+    if (!m)
+        return rl_fail(err, RL_NO_MEMORY, "out of memory");
     rl_buf_fmt(&v->report, "\n-- %s\n",
                model_catalogue_find(v->job->catalogue, name) ? name : "a model of another name");
     if (!v->job->json)
