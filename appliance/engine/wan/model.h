@@ -9,6 +9,7 @@
 #ifndef RL_ENGINE_WAN_MODEL_H
 #define RL_ENGINE_WAN_MODEL_H
 
+#include "engine/wan/numbers.h"
 #include "engine/wan/safetensors.h"
 
 #define WAN_VAE_LEVELS   8
@@ -124,8 +125,5 @@ int64_t wan_model_parameters(const struct wan_model *model, enum wan_part part);
  * time (the other parts are always resident). */
 int64_t wan_model_bytes(const struct wan_model *model, enum wan_part part, size_t act_bytes,
                         bool resident);
-
-/* n elements as they lie in a file to f32, times scale. */
-void wan_numbers(enum ops_type type, const void *data, int64_t n, float scale, float *ret_values);
 
 #endif

@@ -88,20 +88,6 @@ void *params_room(struct params *p, size_t bytes, bool zero)
     return mem;
 }
 
-static size_t number_bytes(enum ops_type type)
-{
-    switch (type) {
-    case OPS_F32:
-        return 4;
-    case OPS_F16:
-    case OPS_BF16:
-        return 2;
-    case OPS_F8_E4M3:
-        break;
-    }
-    return 1;
-}
-
 /* [rows, cols, taps] to [rows, taps, cols]. */
 static void turn(void *to, const void *from, const struct params_shape *s, size_t bytes)
 {
@@ -117,7 +103,7 @@ static void turn(void *to, const void *from, const struct params_shape *s, size_
 static void *turned_copy(struct params *p, const struct params_shape *s,
                          const struct ops_source *source)
 {
-    size_t bytes = number_bytes(source->type);
+    size_t bytes = wan_number_bytes(source->type);
     void *to = malloc((size_t)(s->rows * s->cols * s->taps) * bytes);
     if (to)
         turn(to, source->data, s, bytes);
@@ -143,8 +129,8 @@ const struct ops_weight *params_matrix(struct params *p, const struct params_sha
     if (!ready(p) ||
         wan_model_matrix(p->model, p->part, name, s.of, s.cols * s.taps, &source, &p->err) != RL_OK)
         return NULL;
-    source.data =
-        (const char *)source.data + (size_t)(s.first * s.cols * s.taps) * number_bytes(source.type);
+    source.data = (const char *)source.data +
+                  (size_t)(s.first * s.cols * s.taps) * wan_number_bytes(source.type);
     source.rows = s.rows;
     if (s.taps > 1) {
         turned = turned_copy(p, &s, &source);
