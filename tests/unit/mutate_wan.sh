@@ -27,7 +27,7 @@ mutate() {
 }
 LIBS="-lcjson -lsodium -lcmocka -ldl -lpthread -lm ${WAN_LIBS-}"
 
-for test in dit text vae; do
+for test in dit text vae run engine; do
     "$build/tests/test_wan_$test" >"$work/log" 2>&1 || {
         echo "test_wan_$test fails without any mutation"
         exit 1
@@ -67,6 +67,16 @@ mutate vae vae.c 'the mean is not added' 's/ + v->c.mean\[i % v->c.channels\]//'
 mutate vae vae.c 'the shortcut is left out' 's/        sum = l->other;/        sum = l->x;/'
 mutate vae vae.c 'queries and keys share a bias' 's/.k_bias = bias\[1\]/.k_bias = bias[1], .q_bias = bias[1]/; s/\.q_bias = bias\[0\],//'
 mutate vae vae.c 'no SiLU before the last convolution' 's/v->last_norm, pixels(l), v->last.ci, true/v->last_norm, pixels(l), v->last.ci, false/'
+# The sampler, and what the engine makes of all this.
+mutate run sampler.c 'no corrector' 's/if (s->step > 0)/if (0)/'
+mutate run sampler.c 'the corrector is of order 1' 's/if (order_at(s, k - 1) == 2)/if (0)/'
+mutate run sampler.c 'the time is rounded, not cut' 's/(int)(1000 \* s->sigma\[s->step\])/(int)(1000 * s->sigma[s->step] + 0.5)/'
+mutate engine generate.c 'guidance the wrong way round' 's/factors\[\] = {scale, 1 - scale}/factors[] = {1 - scale, scale}/'
+mutate engine generate.c 'the prompts exchanged' 's/prompts\[\] = {c->prompt, c->run->negative}/prompts[] = {c->run->negative, c->prompt}/'
+mutate engine generate.c 'another negative prompt is answered with the kept one' 's/strcmp(run->negative_text, text) == 0/1/'
+mutate engine generate.c 'a checkpoint without the solver s state' 's/sampler_restore(c->sampler, step, payload + latents, err)/sampler_restore(c->sampler, step, payload, err)/'
+mutate engine checkpoint.c 'checkpoints of other requests are taken' 's/memcmp(b + AT_REQUEST, key->request, RL_HASH_BYTES) != 0/0/'
+mutate engine checkpoint.c 'damaged checkpoints are taken' 's/memcmp(sum, b + sealed, sizeof sum) != 0 ? "damaged" : NULL/NULL/'
 
 echo "$count mutants, $survivors survived"
 [ "$survivors" -eq 0 ]

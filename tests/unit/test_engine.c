@@ -63,6 +63,7 @@ static struct engines *open_engines(const char *plugin_dir, const char *extra)
     struct rl_err err = {0};
     assert_non_null(cfg);
     assert_int_equal(config_set(cfg, "engine.plugin_dir", plugin_dir, &err), RL_OK);
+    assert_int_equal(config_set(cfg, "engine.default", "testpattern", &err), RL_OK);
     if (extra)
         assert_int_equal(config_set_pair(cfg, extra, &err), RL_OK);
     assert_int_equal(engines_open(cfg, &engines, &err), RL_OK);

@@ -42,13 +42,15 @@ static void check(const struct world *w, const struct dit *dit, const struct pro
     struct dit_clip *clip = NULL;
     struct rl_err err = {0};
     size_t n, bytes;
+    const int64_t *dims = expected(w, "dit0.x")->dims; /* c, f, h, w */
     float *x = values(w, "dit0.x", &n), *v[DIT_PROMPTS], *got = malloc(n * sizeof *got);
     assert_non_null(got);
     bytes = n * sizeof *x;
     void *device = on_device(w, x, bytes);
     for (int i = 0; i < prompts->count; i++)
         v[i] = on_device(w, NULL, bytes);
-    must(dit_clip_new(dit, F, H, W, prompts->count, &clip, &err), &err);
+    must(dit_clip_new(dit, (int)dims[1], (int)dims[2], (int)dims[3], prompts->count, &clip, &err),
+         &err);
     for (int again = 0; again < 2; again++) { /* a clip is used for many steps */
         must(dit_time(clip, again ? time : 1, &err), &err);
         dit_forward(clip, device, prompts->list, v);

@@ -1,7 +1,7 @@
 /* The engine as the pool sees it, with the tiny model of tests/unit/wan in a models folder: what it
  * publishes, a clip from prompt to frames, stopping within a step, going on from a checkpoint with
  * the same bits, and what it says of the memory that it needs. */
-#include "wan_world.h"
+#include "wan_film.h"
 
 #include "base/crypto.h"
 #include "base/log.h"
@@ -256,6 +256,46 @@ static void test_generate_is_a_function_of_the_request(void **state)
     forget(&named);
 }
 
+struct pictures {
+    const struct world *w;
+    uint8_t all[FRAMES][PX * PX * 3];
+    int count;
+};
+
+static enum rl_rc keep_picture(void *user, const void *picture, int h, int w, struct rl_err *err)
+{
+    struct pictures *p = user;
+    assert_true(p->count < FRAMES);
+    return p->w->ops->to_rgb(p->w->ctx, p->all[p->count++], picture, h, w, err);
+}
+
+/* The engine adds nothing to the networks: its prompt, noise, guidance and order are these. */
+static void test_generate_is_the_run_of_the_networks(void **state)
+{
+    static const int64_t dims[] = {4, 3, PX / 8, PX / 8};
+    static struct pictures pictures;
+    const struct machine *m = *state;
+    struct engine_request request = request_of("{}");
+    struct watcher w = watcher();
+    struct world world;
+    struct rl_err err = {0};
+    float z[4 * 3 * 16];
+    world_open(&world, ops_cpu());
+    float *x = on_device(&world, NULL, sizeof z);
+    world.ops->noise(world.ctx, x, (uint64_t)request.seed, 4 * 3 * 16);
+    film_denoise(&world, SAMPLER_UNIPC, dims, x);
+    must(world.ops->download(world.ctx, z, x, sizeof z, &err), &err);
+    world.ops->free(world.ctx, x);
+    pictures = (struct pictures){.w = &world};
+    const struct vae_sink sink = {.user = &pictures, .frame = keep_picture};
+    film_decode(&world, dims, z, &sink);
+    must(make(m, &request, &w, NULL, &err), &err);
+    assert_int_equal(pictures.count, FRAMES);
+    assert_memory_equal(w.all, pictures.all, sizeof pictures.all);
+    forget(&w);
+    world_close(&world);
+}
+
 static void test_generate_scales_to_the_size_asked_for(void **state)
 {
     const struct machine *m = *state;
@@ -428,6 +468,7 @@ int main(void)
         cmocka_unit_test(test_new_publishes_the_models_of_the_folder),
         cmocka_unit_test(test_new_without_a_model),
         cmocka_unit_test(test_generate_is_a_function_of_the_request),
+        cmocka_unit_test(test_generate_is_the_run_of_the_networks),
         cmocka_unit_test(test_generate_scales_to_the_size_asked_for),
         cmocka_unit_test(test_generate_stops_within_a_step),
         cmocka_unit_test(test_generate_goes_on_with_the_same_bits),

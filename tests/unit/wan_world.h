@@ -1,5 +1,6 @@
-/* What the tests of the networks share: the tiny model of tests/unit/wan, what PyTorch says that it
- * computes, and the implementations to hold against it. */
+/* What the tests of the networks share: models (the tiny one of tests/unit/wan, and the starter
+ * where the tree has its weights), what PyTorch says that they compute, and the implementations to
+ * hold against it. */
 #ifndef TEST_WAN_WORLD_H
 #define TEST_WAN_WORLD_H
 
@@ -16,6 +17,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How far a result may be from PyTorch's, as RMS of the difference over RMS of the result. Both
  * sides of the plain forms are f32 and only sum in another order. bf16 keeps 8 bits: each operand
@@ -39,15 +41,21 @@ static inline void must(enum rl_rc rc, const struct rl_err *err)
         fail_msg("%s: %s", rl_code_name(rc), err->reason);
 }
 
-static inline void world_open(struct world *w, const struct ops *ops)
+static inline void world_open_model(struct world *w, const struct ops *ops, const char *folder,
+                                    const char *expected)
 {
     struct rl_err err = {0};
     *w = (struct world){.ops = ops, .error = ops->act_bytes == 2 ? BF16_ERROR : PLAIN_ERROR};
     size_t peak;
     must(ops->open(0, 1, &w->ctx, &err), &err);
     ops->memory(w->ctx, false, &w->at_open, &peak);
-    must(wan_model_open(WAN_TINY, &w->model, &err), &err);
-    must(safetensors_open(WAN_TINY "/expected.safetensors", &w->expected, &err), &err);
+    must(wan_model_open(folder, &w->model, &err), &err);
+    must(safetensors_open(expected, &w->expected, &err), &err);
+}
+
+static inline void world_open(struct world *w, const struct ops *ops)
+{
+    world_open_model(w, ops, WAN_TINY, WAN_TINY "/expected.safetensors");
 }
 
 /* Nothing may be left on the device but what was there at first. */
@@ -129,18 +137,24 @@ static inline void *to_act(const struct world *w, const float *host, size_t n)
     return act;
 }
 
-/* Runs the test over every implementation. */
+/* Runs the test with every model over every implementation. */
 static inline void over_all(void (*test)(const struct world *w))
 {
+    static const struct {
+        const char *folder, *expected;
+    } models[] = {{WAN_TINY, WAN_TINY "/expected.safetensors"},
+                  {WAN_STARTER, WAN_TINY "/starter.safetensors"}};
     const struct ops *all[] = {ops_reference(), ops_cpu()};
-    for (size_t i = 0; i < RL_ARRAY_LEN(all); i++) {
-        struct world w;
-        if (i > 0 && all[i] == all[i - 1])
-            continue;
-        world_open(&w, all[i]);
-        test(&w);
-        world_close(&w);
-    }
+    for (size_t m = 0; m < RL_ARRAY_LEN(models); m++)
+        for (size_t i = 0; i < RL_ARRAY_LEN(all); i++) {
+            struct world w;
+            if (access(models[m].expected, R_OK) != 0)
+                continue;
+            world_open_model(&w, all[i], models[m].folder, models[m].expected);
+            print_message("%s\n", wan_model_config(w.model)->name);
+            test(&w);
+            world_close(&w);
+        }
 }
 
 #endif

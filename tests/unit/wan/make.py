@@ -2,6 +2,7 @@
 """Makes the tiny model of this folder and expected.safetensors, what PyTorch says it computes.
 
     python3 tests/unit/wan/make.py          (Debian's python3-torch, python3-sentencepiece)
+    python3 tests/unit/wan/make.py starter  the same of the starter model, to starter.safetensors
 
 The classes are those that the starter model is trained with (appliance/engine/wan/starter/model.py), in odd sizes and
 with random parameters, biases and gains included, scaled so that softmax and norms are far from uniform: a wrong pair
@@ -31,17 +32,20 @@ WORDS = 'a one red blue circle square moving left right on white black backgroun
 def spiece(gen):
     """A vocabulary of these words and letters, without a normaliser (a few kB instead of 250)."""
     import sentencepiece
+    back = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
-        text = os.path.join(folder, 't')
-        with open(text, 'w') as f:
+        os.chdir(folder)  # the model remembers the name of its text: it shall be the same everywhere
+        with open('words.txt', 'w') as f:
             for _ in range(2000):
                 f.write(' '.join(WORDS[i] for i in torch.randint(len(WORDS), (5,), generator=gen)) + '\n')
         sentencepiece.SentencePieceTrainer.train(
-            input=text, model_prefix=text, model_type='unigram', vocab_size=60, hard_vocab_limit=False, pad_id=0,
-            eos_id=1, bos_id=2, unk_id=3, character_coverage=1., num_threads=1, normalization_rule_name='identity',
-            minloglevel=2)
-        with open(text + '.model', 'rb') as f:
-            return f.read()
+            input='words.txt', model_prefix='words', model_type='unigram', vocab_size=60, hard_vocab_limit=False,
+            pad_id=0, eos_id=1, bos_id=2, unk_id=3, character_coverage=1., num_threads=1,
+            normalization_rule_name='identity', minloglevel=2)
+        with open('words.model', 'rb') as f:
+            proto = f.read()
+        os.chdir(back)
+    return proto
 
 
 def shake(module, gen):
@@ -80,7 +84,7 @@ def save(name, module_state, metadata):
 @torch.no_grad()
 def main():
     torch.set_num_threads(1)
-    gen, out = torch.Generator().manual_seed(11), Table()
+    gen = torch.Generator().manual_seed(11)
     proto = spiece(gen)
     import sentencepiece
     words = sentencepiece.SentencePieceProcessor(model_proto=proto)
@@ -101,8 +105,15 @@ def main():
           'temporal_upsample': ','.join('01'[t] for t in VAE['temporal']), 'latents_mean': comma(MEAN),
           'latents_std': comma(STD)})
 
-    ids = [words.encode(p)[:TEXT_LEN - 1] + [1] for p in PROMPTS]
-    padded = torch.tensor([i + [0] * (TEXT_LEN - len(i)) for i in ids])
+    expected('expected.safetensors', text, dit, vae, MEAN, STD, words, TEXT_LEN, gen, grid=(3, 4, 8), latents=(3, 2, 3),
+             run=(3, 4, 4), sampling=dict(steps=STEPS, shift=SHIFT, guidance=GUIDANCE), shown=4)
+
+
+def expected(name, text, dit, vae, mean, std, words, text_len, gen, grid, latents, run, sampling, shown):
+    """grid, latents, run: frames, rows and columns of the cases of the transformer, the decoder and the whole run."""
+    out, z = Table(), vae.z
+    ids = [words.encode(p)[:text_len - 1] + [1] for p in PROMPTS]
+    padded = torch.tensor([i + [0] * (text_len - len(i)) for i in ids])
     context = text(padded)
     for k, i in enumerate(ids):
         out.add('text%d' % k, ids=torch.tensor(i).int(), rows=context[k, :len(i)])
@@ -110,30 +121,44 @@ def main():
     out.add('text_long', ids=long[0].int(), rows=text(long)[0])
     out.add('buckets', of=nets.buckets(200)[0].int(), back=nets.buckets(200)[199].int())
 
-    cos, sin = nets.rope_table(3, 2, 4, 32)
+    x = torch.randn(1, z, *grid, generator=gen)
+    cos, sin = nets.rope_table(grid[0], grid[1] // 2, grid[2] // 2, dit.patch_embedding.out_channels // dit.heads)
     out.add('rope', cos=cos, sin=sin)
-    x = torch.randn(1, 4, 3, 4, 8, generator=gen)
     for k, t in enumerate((937., 214.)):
         out.add('dit%d' % k, x=x[0], v=dit(x, torch.tensor([t]), context[k:k + 1])[0])
     out.add('dit_both1', v=dit(x, torch.tensor([937.]), context[1:2])[0])
-    full = torch.randn(1, TEXT_LEN, TEXT['dim'], generator=gen)
+    full = torch.randn(1, text_len, context.shape[-1], generator=gen)
     out.add('dit_full', context=full[0], v=dit(x, torch.tensor([500.]), full)[0])
 
-    decode = lambda z: vae.decode(z * STD.view(1, -1, 1, 1, 1) + MEAN.view(1, -1, 1, 1, 1))
-    z = torch.randn(1, 4, 3, 2, 3, generator=gen)
-    out.add('vae', z=frames_last(z), rgb=frames_last(decode(z)))
+    decode = lambda z: vae.decode(z * std.view(1, -1, 1, 1, 1) + mean.view(1, -1, 1, 1, 1))
+    noise = torch.randn(1, z, *latents, generator=gen)
+    out.add('vae', z=frames_last(noise), rgb=frames_last(decode(noise)))
 
-    noise = torch.randn(1, 4, (FRAMES - 1) // 4 + 1, 4, 4, generator=gen)
+    noise = torch.randn(1, z, *run, generator=gen)
 
     def velocity(x, t):
         v = dit(torch.cat([x, x]), torch.full((2,), t), context[[0, 2]])
-        return v[1:] + GUIDANCE * (v[:1] - v[1:])
-    for name, solver in (('unipc', sampler.unipc), ('euler', sampler.euler)):
-        z = solver(noise, velocity, STEPS, SHIFT)
-        out.add('run_' + name, noise=noise[0], z=z[0], rgb=frames_last(decode(z))[::4])
-    tensors.save(os.path.join(HERE, 'expected.safetensors'), out.all, {'prompts': '\n'.join(PROMPTS)})
-    for name, t in sorted(out.all.items()):
-        print(name, list(t.shape), '%.3f' % t.float().std())
+        return v[1:] + sampling['guidance'] * (v[:1] - v[1:])
+    for kind, solver in (('unipc', sampler.unipc), ('euler', sampler.euler)):
+        end = solver(noise, velocity, sampling['steps'], sampling['shift'])
+        out.add('run_' + kind, noise=noise[0], z=end[0], rgb=frames_last(decode(end))[::shown])
+    tensors.save(os.path.join(HERE, name), out.all, {'prompts': '\n'.join(PROMPTS)})
+    for key, t in sorted(out.all.items()):
+        print(key, list(t.shape), '%.3f' % t.float().std())
 
 
-main()
+@torch.no_grad()
+def starter():
+    """What the shipped weights compute. To be made anew whenever they change: the tests will say so."""
+    import export
+    torch.set_num_threads(1)
+    model, vae, mean, std, tok = export.shipped(*sys.argv[2:3])
+    expected('starter.safetensors', model.text, model.dit, vae, mean, std, tok.sp, nets.TEXT_LEN,
+             torch.Generator().manual_seed(12), grid=(3, 4, 8), latents=(3, 2, 3), run=(5, 8, 8),
+             sampling=export.SAMPLING, shown=8)
+
+
+if sys.argv[1:2] == ['starter']:
+    starter()
+else:
+    main()
