@@ -140,7 +140,8 @@ enum rl_rc video_encoder_open(const struct video_params *params, AVCodecContext 
         if (rc == RL_NO_MEMORY)
             return rl_fail(err, rc, "%s", why.reason);
         size_t len = strlen(said);
-        (void)snprintf(said + len, sizeof said - len, "%s%s", len ? "; " : "", why.reason);
+        if (snprintf(said + len, sizeof said - len, "%s%s", len ? "; " : "", why.reason) < 0)
+            said[len] = '\0'; /* what was said before stands; a cut is no harm */
         later |= why.retryable;
     }
     if (!*said)
