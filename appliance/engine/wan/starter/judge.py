@@ -3,7 +3,6 @@
 It knows the palette, the outline of each shape and what each motion does to a blob, but neither the prompt nor the
 places and speeds of the training clips. Run alone it proves itself on true clips (`python3 judge.py`).
 """
-import itertools
 import json
 import math
 import random
@@ -126,21 +125,19 @@ def tally(pairs):
     return dict(clips=n, **{k: round(v / n, 4) for k, v in right.items()}, mistakes=dict(commonest))
 
 
-def gate_cases(per_triple=4, seed=2026):
-    """Held-out triples, each per_triple times in turn on every background; sizes and speeds drawn with the seed."""
-    rng = random.Random(seed)
-    cases = []
-    for (c, s, m), k in itertools.product(world.held_out_triples(), range(per_triple)):
-        speed = rng.choice(list(world.SPEEDS)) if m in world.STRAIGHT else ''
-        cases.append(dict(colour=c, shape=s, motion=m, size=rng.choice(list(world.SIZES)), speed=speed,
-                          background=list(world.BACKGROUNDS)[k % len(world.BACKGROUNDS)]))
-    return cases
+def gate_cases(per_triple=4):
+    """Held-out triples, each per_triple times, on the four backgrounds in turn."""
+    grounds = list(world.BACKGROUNDS)
+    return [dict(colour=c, shape=s, motion=m, background=grounds[(i + k) % len(grounds)])
+            for i, (c, s, m) in enumerate(world.held_out_triples()) for k in range(per_triple)]
 
 
 def true_clips(cases, seed=7):
+    """The cases as they should look, in sizes, speeds and places of what is taught."""
     rng = random.Random(seed)
     for w in cases:
-        mask = world.mask_of(w['shape'], w['motion'], w['size'], w['speed'], rng.choice(world.PLACES))
+        size, speed = rng.choice(world.TAUGHT['sizes']), rng.choice(world.TAUGHT['speeds'])
+        mask = world.mask_of(w['shape'], w['motion'], size, speed, rng.choice(world.PLACES))
         yield w, world.clip(mask, w['colour'], w['background'])
 
 

@@ -1,6 +1,6 @@
 """The committed restart point: the scratch folder's state in one safetensors file that is small enough for the repository.
 
-Weights in f32, Muon's momentum and Adam's moments in bf16 (they are averages of noisy gradients). The averaged weights
+Weights in f16, Muon's momentum and Adam's moments in bf16: less than the noise of a step. The averaged weights
 are the shipped ones in weights/. A run from it is not bit for bit the run that was interrupted; one from a scratch
 folder is.
 """
@@ -16,7 +16,7 @@ PATH = os.path.join(HERE, 'restart.safetensors')
 
 def pack(scratch, path=PATH):
     dit, vae = (torch.load(os.path.join(scratch, n + '.pt')) for n in ('dit', 'vae'))
-    out = {'model.' + k: v for k, v in dit['model'].items()}
+    out = {'model.' + k: v.half() for k, v in dit['model'].items()}
     for kind in ('buffers', 'moments'):
         out.update(('%s.%s' % (kind, k), v.bfloat16()) for k, v in dit['optimizer'][kind].items())
     out.update(('vae.' + k, v) for k, v in vae['average'].items())
@@ -32,9 +32,9 @@ def unpack(scratch, path=PATH):
     part = lambda prefix: {k[len(prefix):]: v for k, v in state.items() if k.startswith(prefix)}
     step = int(about['step'])
     _write(scratch, 'vae.pt', lambda: dict(average=part('vae.'), step=int(about['vae_step'])))
-    _write(scratch, 'dit.pt', lambda: dict(model=part('model.'), average=None, step=step,
-                                           optimizer=dict(
-        buffers=part('buffers.'), moments=part('moments.'), count=step)))
+    _write(scratch, 'dit.pt', lambda: dict(
+        model={k: v.float() for k, v in part('model.').items()}, average=None, step=step,
+        optimizer=dict(buffers=part('buffers.'), moments=part('moments.'), count=step)))
     if not os.path.exists(os.path.join(scratch, 'spiece.model')):
         with open(os.path.join(scratch, 'spiece.model'), 'wb') as f:
             f.write(state['spiece_model'].numpy().tobytes())

@@ -12,8 +12,8 @@ from optim import Optimizer
 from run import generator
 
 SEED = 2
-STEPS = 2000
-DECAY_FROM = 1100        # constant rate until here, then linear to nothing at STEPS
+STEPS = 3800
+DECAY_FROM = 2600        # constant rate until here, then linear to nothing at STEPS
 WARM_UP = 100
 BATCH = 32
 SHIFT = 2.               # of the noise levels drawn
@@ -64,13 +64,13 @@ def foreground_cells(masks):
 
 
 @torch.no_grad()
-def latents(vae, clips, run):
+def latents(vae, clips, specs, run):
     """(z f16, mean [16], std [16]). One deviation for all channels: the loud ones stay louder than the others."""
     parts = []
-    for at in range(0, len(clips.specs), 32):
+    for at in range(0, len(specs), 32):
         if not run.may_go_on():
             return None
-        v = torch.stack([clips.clip(*s) for s in clips.specs[at:at + 32]])
+        v = torch.stack([clips.clip(*s) for s in specs[at:at + 32]])
         with torch.autocast('cpu', dtype=torch.bfloat16):
             parts.append(vae.encode(v).half())
     z = torch.cat(parts)

@@ -1,7 +1,8 @@
 """The world that the starter model knows: coloured shapes that move, and the sentences that describe them.
 
 It is finite on purpose. A clip is one geometry (shape, motion, size, speed, place) in one colour on one background, so
-that every clip can be encoded once and training draws from a table. Places and speeds are multiples of the latent cell
+that every clip can be encoded once and training draws from a table. The VAE and the vocabulary learn all of it; the
+transformer is taught one size and one speed (TAUGHT), which is what it then may claim to know. Places and speeds are multiples of the latent cell
 (8 px, 4 frames): objects meet the grid in few phases, which is what a model of this size can learn in about an hour.
 A fifth of all (colour, shape, motion) triples is never shown in training; the judge asks for those.
 """
@@ -24,6 +25,7 @@ BACKGROUNDS = {'black': (.03, .03, .04), 'white': (.96, .96, .96), 'gray': (.50,
 SIZES = {'': 11.5, 'big': 14.}                      # radius in px: 18 and 22 % of the width
 SPEEDS = {'': 2., 'slowly': 1.}                      # px per frame, for the four straight motions
 PLACES = [-8., 0., 8.]                               # px off the middle, across the direction of motion
+TAUGHT = dict(sizes=('big',), speeds=('',))
 STRAIGHT = ('left', 'right', 'up', 'down')
 
 YY, XX = np.meshgrid(np.arange(SIZE_PX) + .5, np.arange(SIZE_PX) + .5, indexing='ij')
@@ -141,17 +143,16 @@ def article(words):
     return ('an ' if words[0] in 'aeiou' else 'a ') + words
 
 
-def canonical(colour, shape, motion, size, speed, background):
+def canonical(colour, shape, motion, background):
     """The plain form of a prompt, as the gate asks it."""
-    thing = ' '.join(w for w in (size, colour, shape) if w)
-    text = ' '.join(w for w in (article(thing), MOTION_WORDS[motion][0], speed) if w)
+    text = '%s %s' % (article('%s %s' % (colour, shape)), MOTION_WORDS[motion][0])
     return text + ('' if background == 'black' else ' on a %s background' % background)
 
 
 def caption(rng, colour, shape, motion, size, speed, background):
-    """One of the many ways to say it. Black, the middle size and the usual speed may stay unsaid."""
+    """One of the many ways to say it. Black, the size and the usual speed may stay unsaid."""
     word = lambda table, key: rng.choice(table.get(key, [key]))
-    named = [word(SIZE_WORDS, size), '' if rng.random() < .02 else word(COLOUR_WORDS, colour),
+    named = ['' if rng.random() < .85 else word(SIZE_WORDS, size), '' if rng.random() < .02 else word(COLOUR_WORDS, colour),
              rng.choice(['shape', 'object', 'thing']) if rng.random() < .02 else word(SHAPE_WORDS, shape)]
     thing = ' '.join(w for w in named if w)
     roll = rng.random()
@@ -183,10 +184,10 @@ def with_filler(rng, text):
     return ' '.join(words)
 
 
-def training_specs():
-    """Indices (geometry, paint) of all clips that training may see."""
+def training_specs(sizes=tuple(SIZES), speeds=tuple(SPEEDS)):
+    """Indices (geometry, paint) of all clips of these sizes and speeds that training may see."""
     return [(g, p) for g, geo in enumerate(GEOMETRIES) for p, (c, _) in enumerate(PAINTS)
-            if not held_out(c, geo[0], geo[1])]
+            if geo[2] in sizes and geo[3] in speeds and not held_out(c, geo[0], geo[1])]
 
 
 def captions_for_tokenizer(count, seed):
