@@ -188,6 +188,7 @@ CREATE TABLE feed_lease (
     from_seq   INTEGER NOT NULL,
     to_seq     INTEGER NOT NULL,
     acked      INTEGER NOT NULL DEFAULT 0,
+    partial    INTEGER NOT NULL DEFAULT 0, -- acked less than was handed out: to_seq moved
     deliveries INTEGER NOT NULL,        -- how often it was handed out: the lease is <lease_id>.<deliveries>
     until      INTEGER NOT NULL,        -- steady clock: then the next reader gets it
     CHECK (from_seq <= to_seq)

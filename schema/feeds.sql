@@ -70,7 +70,7 @@ SELECT lease_id, from_seq, to_seq, deliveries FROM feed_lease INDEXED BY feed_le
 WHERE feed_id = :feed_id AND acked = 0 AND until <= :now ORDER BY from_seq LIMIT 1
 
 -- read: feed_lease_get
-SELECT from_seq, to_seq, acked, until FROM feed_lease
+SELECT from_seq, to_seq, acked, until, partial FROM feed_lease
 WHERE lease_id = :lease_id AND feed_id = :feed_id AND deliveries = :deliveries
 
 -- write: feed_lease_insert
@@ -84,7 +84,7 @@ UPDATE feed_lease SET deliveries = deliveries + 1, until = :until WHERE lease_id
 UPDATE feed_lease SET until = :until WHERE lease_id = :lease_id
 
 -- write: feed_lease_ack
-UPDATE feed_lease SET acked = 1, to_seq = :to WHERE lease_id = :lease_id
+UPDATE feed_lease SET acked = 1, to_seq = :to, partial = :partial WHERE lease_id = :lease_id
 
 -- write: feed_lease_trim
 DELETE FROM feed_lease WHERE feed_id = :feed_id AND to_seq <= :cursor AND lease_id <= (SELECT lease_id FROM feed_lease

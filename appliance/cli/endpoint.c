@@ -204,7 +204,9 @@ static bool put_one_resent(const struct cli_call *call, const struct rl_json *an
 static bool put_resent(const struct cli_call *call, const struct rl_json *answer)
 {
     (void)call;
-    printf("on their way again: %lld\n", (long long)cli_member_int(answer, "resent", 0));
+    printf("on their way again: %lld%s\n", (long long)cli_member_int(answer, "resent", 0),
+           rl_json_is_true(rl_json_get(answer, "more")) ? "; there are more, say it once more"
+                                                        : "");
     return true;
 }
 

@@ -58,9 +58,10 @@ static void put_feed(const struct rl_json *feed)
     cli_local_time(cli_member(feed, "updated_at"), updated);
     cli_put_cell(cli_member(feed, "name"), 24);
     cli_put_cell(cli_member(feed, "scope"), 5);
-    printf("%9lld  %6lld  %6lld  %s\n", (long long)cli_member_int(feed, "cursor", 0),
-           (long long)cli_member_int(feed, "lag", 0), (long long)cli_member_int(feed, "leases", 0),
-           updated);
+    int64_t lag = cli_member_int(feed, "lag_at_least", 0);
+    printf("%9lld  %6lld%c %6lld  %s\n", (long long)cli_member_int(feed, "cursor", 0),
+           (long long)lag, cli_member_int(feed, "lag", -1) < 0 ? '+' : ' ',
+           (long long)cli_member_int(feed, "leases", 0), updated);
 }
 
 static int run_list(const struct cli_call *call)

@@ -9,8 +9,11 @@
 
 #include <string.h>
 
-#define SCAN_MS    600000 /* a repair may look at a million rows */
-#define BATCH_MOST 500    /* what a parsed answer can hold */
+#define SCAN_MS      600000 /* a repair may look at a million rows */
+#define BATCH_MOST   500    /* what a parsed answer can hold */
+#define REPAIR_NEXT  64     /* room for the place of the next batch */
+#define REPAIR_TURNS 5      /* passes, in case that what was repaired is stuck again at once */
+#define FAILED_BYTES (256u << 10) /* of ids; some 10,000 */
 
 /* ---- queues ---- */
 
@@ -177,9 +180,15 @@ static void put_stuck(const struct rl_json *answer, bool dry_run)
     fflush(stdout);
 }
 
-/* One batch. *first: the first task listed, "" = nothing is stuck. */
+/* One way through all that is stuck. */
+struct pass {
+    int64_t acted;
+    struct rl_buf failed;   /* the ids of those that could not be repaired */
+    char next[REPAIR_NEXT]; /* where the next batch begins; "" = there is none */
+};
+
 static int repair_batch(const struct cli_client *client, const char *path, bool dry_run, bool json,
-                        char first[32])
+                        struct pass *pass)
 {
     AUTO_REPLY struct cli_reply reply = {0};
     struct cli_request request = {
@@ -189,32 +198,55 @@ static int repair_batch(const struct cli_client *client, const char *path, bool 
     if (status != CLI_OK)
         return status;
     const struct rl_json *stuck = rl_json_get(reply.json, "stuck");
-    if (!stuck)
+    const char *next = cli_member(reply.json, "next");
+    if (!stuck || !rl_copy_str(pass->next, sizeof(pass->next), next ? next : "") ||
+        !cli_query_word(pass->next))
         return cli_not_understood();
     if (json)
         cli_put_json(reply.http.body, reply.http.body_len);
     else
         put_stuck(reply.json, dry_run);
-    const struct rl_json *one = rl_json_child(stuck);
-    const char *id = one ? cli_member(one, "task_id") : "";
-    return id && rl_copy_str(first, 32, id) ? CLI_OK : cli_not_understood();
+    pass->acted += cli_member_int(reply.json, "acted", 0);
+    for (const struct rl_json *t = rl_json_child(stuck); t; t = rl_json_next(t))
+        if (cli_member(t, "error") && cli_member(t, "task_id"))
+            rl_buf_fmt(&pass->failed, " %s", cli_member(t, "task_id"));
+    return CLI_OK;
 }
 
+static int repair_pass(const struct cli_client *client, const char *path, bool dry_run, bool json,
+                       struct pass *pass)
+{
+    char place[256 + REPAIR_NEXT];
+    int status;
+
+    do {
+        (void)snprintf(place, sizeof(place), "%s%s%s", path, *pass->next ? "&after=" : "",
+                       pass->next); /* fits */
+        status = repair_batch(client, place, dry_run, json, pass);
+    } while (status == CLI_OK && *pass->next);
+    return status;
+}
+
+/* Until a pass has nothing to act on: one repair can free the way for another. */
 static int repair(const struct cli_client *client, const char *path, bool dry_run, bool json)
 {
-    char first[32] = "", before[32];
-
-    for (;;) {
-        (void)rl_copy_str(before, sizeof(before), first); /* of the same size */
-        int status = repair_batch(client, path, dry_run, json, first);
-        if (status != CLI_OK || dry_run || !*first)
-            return status;
-        if (strcmp(first, before) == 0) {
-            fprintf(stderr, "reeld: task %s is stuck again at once; see `reeld get %s --explain`\n",
-                    first, first);
-            return CLI_FAILED;
+    for (int turn = 0; turn < REPAIR_TURNS; turn++) {
+        struct pass pass = {0};
+        rl_buf_init(&pass.failed, FAILED_BYTES);
+        int status = repair_pass(client, path, dry_run, json, &pass);
+        bool over = status != CLI_OK || dry_run || pass.acted == 0;
+        if (over && status == CLI_OK && pass.failed.len > 0) {
+            fputs("reeld: not repaired:", stderr);
+            cli_put(stderr, pass.failed.data);
+            fputs("; see `reeld get ID --explain` and the server's log\n", stderr);
+            status = CLI_FAILED;
         }
+        rl_buf_free(&pass.failed);
+        if (over)
+            return status;
     }
+    fputs("reeld: tasks are stuck again at once; see `reeld get ID --explain`\n", stderr);
+    return CLI_FAILED;
 }
 
 static int run_repair(const struct cli_call *call)

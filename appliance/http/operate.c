@@ -76,7 +76,7 @@ enum rl_rc http_workers(struct request *r, struct rl_err *err)
 
 enum rl_rc http_repair(struct request *r, struct rl_err *err)
 {
-    static const char *const names[] = {"dry_run", "batch", "status", NULL};
+    static const char *const names[] = {"dry_run", "batch", "status", "after", NULL};
     int64_t batch = BATCH;
     unsigned statuses = 0;
     enum rl_rc rc = query_only(&r->query, names, err);
@@ -98,7 +98,8 @@ enum rl_rc http_repair(struct request *r, struct rl_err *err)
     }
     AUTO_BUF struct rl_buf out;
     rl_buf_init(&out, ANSWER_BYTES);
-    rc = task_repair(r->http->tasks, dry_run, statuses, (int)batch, &out, err);
+    rc = task_repair(r->http->tasks, dry_run, statuses, (int)batch, query_get(&r->query, "after"), &out,
+                     err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
 }
 

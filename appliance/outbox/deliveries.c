@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/json.h"
 #include "config/config.h"
 #include "events/events.h"
@@ -410,10 +411,14 @@ static enum rl_rc renew_batch(struct store_conn *conn, void *arg, struct rl_err 
     return rc;
 }
 
-/* What is wanted of the FAILED duties, page by page; only the renewing is the writer's work. */
-static enum rl_rc renew_all(struct resend_many *x, int64_t *ret_count, struct rl_err *err)
+/* What is wanted of the FAILED duties, page by page; only the renewing is the writer's work.
+ * *ret_more: the end was not reached. It fails only when nothing was renewed: what was, is to be
+ * told. */
+static enum rl_rc renew_all(struct resend_many *x, int64_t *ret_count, bool *ret_more,
+                            struct rl_err *err)
 {
     enum rl_rc rc = RL_OK;
+    char text[300];
 
     do {
         rc = store_read(tasks_store(x->tasks), read_page, x, err);
@@ -425,7 +430,12 @@ static enum rl_rc renew_all(struct resend_many *x, int64_t *ret_count, struct rl
         }
         x->after = x->last;
     } while (rc == RL_OK && x->looked_at == RESEND_PAGE && *ret_count < RESEND_MOST);
-    return rc;
+    *ret_more = rc != RL_OK || x->looked_at == RESEND_PAGE;
+    if (rc == RL_OK || *ret_count == 0)
+        return rc;
+    rl_log(RL_LOG_WARN, "resend_stopped", "resent=%lld code=%s reason=%s", (long long)*ret_count,
+           rl_code_name(rc), rl_log_quote(err->reason, text, sizeof text));
+    return RL_OK;
 }
 
 static enum rl_rc read_time(const struct rl_json *v, const char *field, int64_t *ret_ms,
@@ -473,6 +483,7 @@ enum rl_rc delivery_resend_failed(struct tasks *tasks, const struct caller *call
 {
     AUTO_FREE struct resend_many *x = calloc(1, sizeof *x); /* too large for a worker's stack */
     int64_t resent = 0;
+    bool more = false;
     struct rl_jw w;
 
     if (!x)
@@ -483,12 +494,13 @@ enum rl_rc delivery_resend_failed(struct tasks *tasks, const struct caller *call
     x->to = INT64_MAX;
     enum rl_rc rc = read_range(body, len, x, err);
     if (rc == RL_OK)
-        rc = renew_all(x, &resent, err);
+        rc = renew_all(x, &resent, &more, err);
     if (rc != RL_OK)
         return rc;
     rl_jw_init(&w, out, false);
     rl_jw_object(&w, NULL);
     rl_jw_i64(&w, "resent", resent);
+    rl_jw_bool(&w, "more", more);
     rl_jw_end_object(&w);
     return rl_buf_ok(out, err);
 }

@@ -93,7 +93,8 @@ enum rl_rc delivery_attempts(struct tasks *tasks, const struct caller *caller, i
 enum rl_rc delivery_resend(struct tasks *tasks, const struct caller *caller, int64_t delivery_id,
                            struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
 /* All FAILED ones of the caller, by body {endpoint_id?, from?, to?} (times of the event, at least
- * one of the three): {"resent": n}. */
+ * one of the three): {"resent": n, "more": not all were looked
+ * at, the same again goes on}. Fails only when nothing was sent again. */
 enum rl_rc delivery_resend_failed(struct tasks *tasks, const struct caller *caller,
                                   const char *body, size_t len, struct rl_buf *out,
                                   struct rl_err *err) RL_NODISCARD;

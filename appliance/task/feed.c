@@ -95,7 +95,8 @@ enum rl_rc feed_scan(struct store_conn *conn, const struct caller *caller, const
     }
     if (rc != RL_OK)
         return rc;
-    if (!row && seen < rows && newest > scan.last)
+    scan.whole = !row && seen < rows;
+    if (scan.whole && newest > scan.last)
         scan.last = newest;
     *ret_scan = scan;
     return RL_OK;
@@ -400,8 +401,9 @@ struct lease_work {
     struct feed feed;
     struct range range;
     struct rl_buf *out;
-    bool acked, ring; /* others have something to hear */
-    int64_t cursor;   /* afterwards */
+    bool acked, partial;
+    bool ring;      /* others have something to hear */
+    int64_t cursor; /* afterwards */
 };
 
 static enum rl_rc lost(struct rl_err *err)
@@ -432,6 +434,7 @@ static enum rl_rc find_lease(struct store_conn *conn, struct lease_work *work, s
     range.to = store_col_int(stmt, 1);
     work->acked = store_col_int(stmt, 2) != 0;
     range.until = store_col_int(stmt, 3);
+    work->partial = store_col_int(stmt, 4) != 0;
     work->range = range;
     return RL_OK;
 }
@@ -461,15 +464,17 @@ static enum rl_rc trim(struct store_conn *conn, const struct lease_work *work, s
 static enum rl_rc ack_range(struct store_conn *conn, struct lease_work *work, struct rl_err *err)
 {
     enum rl_rc rc = RL_OK;
+    bool partial = work->to > 0 && work->to < work->range.to;
     if (work->to > 0 && (work->to < work->range.from || work->to > work->range.to))
         return rl_fail_field(err, RL_INVALID_FIELD, "to",
                              "must be a seq of the range, %lld to %lld",
                              (long long)work->range.from, (long long)work->range.to);
-    if (work->to > 0 && work->to < work->range.to)
+    if (partial)
         rc = split(conn, work, err);
     struct store_stmt *ack = store_stmt(conn, SQL_FEED_LEASE_ACK);
     store_bind_int(ack, ":lease_id", work->range.lease_id);
     store_bind_int(ack, ":to", work->range.to);
+    store_bind_int(ack, ":partial", partial);
     if (rc == RL_OK)
         rc = store_run(ack, NULL, err);
     return rc == RL_OK ? settle(conn, work->feed.feed_id, work->feed.head, err) : rc;
@@ -480,8 +485,11 @@ static enum rl_rc ack(struct store_conn *conn, struct lease_work *work, struct r
     bool room = true;
     work->ring = false;
     enum rl_rc rc = find_lease(conn, work, err);
-    if (rc == RL_OK && work->acked && work->to > work->range.to)
-        return lost(err); /* the rest was given up by a partial one */
+    if (rc == RL_OK && work->acked && (work->to > work->range.to || (!work->to && work->partial)))
+        return rl_fail(err, RL_LEASE_LOST,
+                       "only events up to %lld were acknowledged by it, and the rest went to the "
+                       "next reader",
+                       (long long)work->range.to);
     if (rc == RL_OK && !work->acked)
         rc = has_room(work->tasks, conn, &work->feed, &room, err);
     if (rc == RL_OK && !work->acked)

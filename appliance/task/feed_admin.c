@@ -12,7 +12,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#define LAG_MOST      10000 /* counting further costs more than the number is worth */
+#define LAG_MOST      10000 /* rows; looking further costs more than the number is worth */
 #define STATUSES_TEXT 80    /* all seven names fit */
 
 enum rl_rc feed_name_check(const char *name, struct rl_err *err)
@@ -136,7 +136,11 @@ static enum rl_rc write_feed(struct store_conn *conn, const struct caller *calle
     write_statuses(w, feed->statuses);
     rl_jw_i64(w, "cursor", feed->cursor);
     rl_jw_i64(w, "head", feed->head);
-    rl_jw_i64(w, "lag", scan.count);
+    if (scan.whole)
+        rl_jw_i64(w, "lag", scan.count);
+    else
+        rl_jw_null(w, "lag");
+    rl_jw_i64(w, "lag_at_least", scan.count);
     rl_jw_i64(w, "leases", leases);
     rl_jw_time(w, "created_at", feed->created_at);
     rl_jw_time(w, "updated_at", feed->updated_at);

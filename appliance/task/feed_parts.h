@@ -22,6 +22,7 @@ struct feed_scan {
     int64_t count;
     int64_t end;  /* seq of the last counted one */
     int64_t last; /* there are no others up to here */
+    bool whole;   /* and none behind it */
 };
 /* Counts to `max`, looking at `rows` rows at most. */
 enum rl_rc feed_scan(struct store_conn *conn, const struct caller *caller, const struct feed *feed,

@@ -56,6 +56,23 @@ static struct task_move fenced(const struct run *run, enum task_status to)
                               .fence_epoch = run->epoch};
 }
 
+static enum rl_rc put_speed(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    return speed_put(conn, arg, err);
+}
+
+/* The statistics of a run that is done: when they cannot be kept, the run is done all the same. */
+static void keep_speed(struct store_conn *conn, struct finish_work *work)
+{
+    struct rl_err why;
+    char text[300];
+    if (!work->measured || store_try(conn, put_speed, &work->speed, &why) == RL_OK)
+        return;
+    rl_log(RL_LOG_WARN, "speed_not_kept", "task_id=%lld status=PROCESSING code=%s reason=%s",
+           (long long)work->run->task->task_id, rl_code_name(why.code),
+           rl_log_quote(why.reason, text, sizeof text));
+}
+
 static enum rl_rc succeed(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct finish_work *work = arg;
@@ -66,10 +83,7 @@ static enum rl_rc succeed(struct store_conn *conn, void *arg, struct rl_err *err
     if (rc != RL_OK)
         return rc;
     atomic_store(&run->ended, true);
-    if (work->measured)
-        rc = speed_put(conn, &work->speed, err);
-    if (rc != RL_OK)
-        return rc;
+    keep_speed(conn, work);
     if (strcmp(task->status, "CANCELED") == 0)
         return keep_result(run, conn, work->result, err);
     if (task->cancel_mode && strcmp(task->cancel_mode, "hard") == 0) {

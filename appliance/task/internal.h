@@ -51,6 +51,12 @@ struct run {
     struct run *next; /* list of live runs */
 };
 
+/* A place in the order of a repair: by status, then by id. */
+struct repair_place {
+    enum task_status status;
+    int64_t task_id; /* 0 = before the first */
+};
+
 struct tasks {
     const struct config *cfg;
     struct net_policy *policy; /* owned; what callback URLs are judged by */
@@ -90,8 +96,9 @@ struct tasks {
     pthread_t scheduler;
     bool scheduler_started;
     atomic_llong scheduler_beat_ms;
-    int64_t hang_ms; /* scheduler only: when a run was found hanging, 0 = none */
-    DIR *orphan_dir; /* scheduler only: how far the look for orphans has come */
+    int64_t hang_ms;           /* scheduler only: when a run was found hanging, 0 = none */
+    struct repair_place swept; /* scheduler only: the sweep of stuck tasks goes on behind it */
+    DIR *orphan_dir;           /* scheduler only: how far the look for orphans has come */
     struct {
         int64_t finished_at, task_id;
     } retain_after; /* scheduler only: the task that could not be removed: the next are; 0 = none */

@@ -130,6 +130,8 @@ struct repair {
     struct tasks *tasks;
     bool dry_run;
     int batch, listed, acted;
+    struct repair_place at; /* the last one that was judged; before: where to begin, behind it */
+    bool more;              /* the batch was full before the end */
     struct rl_jw w;
 };
 
@@ -164,14 +166,17 @@ static enum rl_rc repair_status(struct repair *repair, struct scan *scan, enum t
                                 struct rl_err *err)
 {
     scan->status = status;
-    scan->after = 0;
+    scan->after = status == repair->at.status ? repair->at.task_id : 0;
     do {
         enum rl_rc rc = store_read(repair->tasks->store, scan_rows, scan, err);
-        for (size_t i = 0; rc == RL_OK && i < scan->count && repair->listed < repair->batch; i++)
-            repair_one(repair, &scan->found[i]);
         if (rc != RL_OK)
             return rc;
-    } while (scan->rows == SCAN_ROWS && repair->listed < repair->batch);
+        for (size_t i = 0; i < scan->count && !repair->more; i++) {
+            repair_one(repair, &scan->found[i]);
+            repair->at = (struct repair_place){status, scan->found[i].task_id};
+            repair->more = repair->listed == repair->batch;
+        }
+    } while (scan->rows == SCAN_ROWS && !repair->more);
     return RL_OK;
 }
 
@@ -186,7 +191,8 @@ static enum rl_rc counts(struct store_conn *conn, void *arg, struct rl_err *err)
     return rc;
 }
 
-/* The stuck tasks as an array in repair->w; acted upon unless it is a dry run. */
+/* The stuck tasks from repair->at on as an array in repair->w; acted upon unless it is a dry run.
+ */
 static enum rl_rc repair_all(struct repair *repair, unsigned statuses, struct rl_err *err)
 {
     AUTO_FREE struct scan *scan = calloc(1, sizeof *scan); /* too large for a worker's stack */
@@ -195,7 +201,7 @@ static enum rl_rc repair_all(struct repair *repair, unsigned statuses, struct rl
     scan->tasks = repair->tasks;
     rl_jw_array(&repair->w, "stuck");
     enum rl_rc rc = RL_OK;
-    for (int s = TASK_CREATED; rc == RL_OK && s <= TASK_PROCESSING; s++)
+    for (int s = (int)repair->at.status; rc == RL_OK && s <= TASK_PROCESSING && !repair->more; s++)
         if (statuses == 0 || (statuses & (1u << s)))
             rc = repair_status(repair, scan, (enum task_status)s, err);
     rl_jw_end_array(&repair->w);
@@ -204,29 +210,52 @@ static enum rl_rc repair_all(struct repair *repair, unsigned statuses, struct rl
     return rc;
 }
 
+/* Each sweep goes on where the one before it ended, so that what cannot be repaired holds up none
+ * behind it. */
 enum rl_rc repair_sweep(struct tasks *tasks, struct rl_err *err)
 {
-    struct repair repair = {.tasks = tasks, .batch = SWEEP_ROWS};
+    struct repair repair = {.tasks = tasks, .batch = SWEEP_ROWS, .at = tasks->swept};
     AUTO_BUF struct rl_buf out;
     rl_buf_init(&out, 1 << 20);
     rl_jw_init(&repair.w, &out, false);
     rl_jw_object(&repair.w, NULL);
     enum rl_rc rc = repair_all(&repair, 1u << TASK_CREATED | 1u << TASK_PROCESSING, err);
+    tasks->swept = repair.more ? repair.at : (struct repair_place){TASK_CREATED, 0};
     if (repair.acted > 0)
         rl_log(RL_LOG_WARN, "repaired", "tasks=%d", repair.acted);
     return rc;
 }
 
-enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int batch,
-                       struct rl_buf *out, struct rl_err *err)
+/* "PROCESSING.7533133402459865088" */
+static enum rl_rc parse_place(const char *text, struct repair_place *ret_place, struct rl_err *err)
 {
+    char name[16] = "";
+    size_t len = strcspn(text, ".");
+    if (len < sizeof name)
+        memcpy(name, text, len);
+    if (!task_status_parse(name, &ret_place->status) || !text[len] ||
+        !task_id_parse(text + len + 1, strlen(text + len + 1), &ret_place->task_id))
+        return rl_fail_field(err, RL_INVALID_FIELD, "after",
+                             "must be the `next` of the answer before");
+    return RL_OK;
+}
+
+enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int batch,
+                       const char *after, struct rl_buf *out, struct rl_err *err)
+{
+    char next[48];
     struct repair repair = {.tasks = tasks, .dry_run = dry_run, .batch = batch};
+    if (after && parse_place(after, &repair.at, err) != RL_OK)
+        return RL_INVALID_FIELD;
     rl_jw_init(&repair.w, out, false);
     rl_jw_object(&repair.w, NULL);
     rl_jw_bool(&repair.w, "dry_run", dry_run);
     enum rl_rc rc = repair_all(&repair, statuses, err);
     if (rc != RL_OK)
         return rc;
+    (void)snprintf(next, sizeof next, "%s.%lld", task_status_name(repair.at.status),
+                   (long long)repair.at.task_id); /* fits */
+    rl_jw_str(&repair.w, "next", repair.more ? next : NULL);
     rl_jw_i64(&repair.w, "acted", repair.acted);
     rl_jw_i64(&repair.w, "orphan_files", retain_orphans(tasks, dry_run));
     rl_jw_object(&repair.w, "status_counts");

@@ -135,10 +135,12 @@ enum rl_rc queue_list(struct tasks *tasks, struct rl_buf *out, struct rl_err *er
 
 /* ---- repair (repair.c) ---- */
 /* Find what is stuck among `statuses` (mask; 0 = CREATED, QUEUED and PROCESSING) and, unless
- * dry_run, act on at most `batch` tasks: {dry_run, stuck: [{task_id, status, reason, action}],
- * acted, orphan_files, status_counts}. Tasks whose run is alive are skipped. */
+ * dry_run, act on at most `batch` tasks: {dry_run, stuck: [{task_id, status, reason, action,
+ * error}], next, acted, orphan_files, status_counts}. Tasks whose run is alive are skipped; one
+ * that cannot be repaired is listed with its error. after: `next` of the answer before, to go on
+ * behind its tasks; NULL = begin. `next` is null when all were looked at. */
 enum rl_rc task_repair(struct tasks *tasks, bool dry_run, unsigned statuses, int batch,
-                       struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
+                       const char *after, struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
 
 /* ---- seeing (stats.c, explain.c) ---- */
 /* Distribution of the time spent in each state, per engine and day (UTC), over the newest 100,000

@@ -156,7 +156,7 @@ test('dead letters of deliveries: seen, sent again one by one and together', asy
     assert.ok(requests[2].body.equals(requests[0].body), 'byte for byte');
 
     const all = await server.post('/api/v1/deliveries/resend', { from: two.created_at });
-    assert.deepEqual([all.status, all.json], [202, { resent: 1 }]);
+    assert.deepEqual([all.status, all.json], [202, { resent: 1, more: false }]);
     await server.called(two.task_id, 'SUCCEEDED');
     assert.deepEqual(await deliveries(server, 'status=FAILED'), []);
 });

@@ -101,7 +101,9 @@ static void run(struct cli_run *run, bool tty, const char *const *words, const s
 
 #define STUCK_ONE                                                                                  \
     "{\"dry_run\":false,\"stuck\":[{\"task_id\":\"%s\",\"status\":\"PROCESSING\",\"reason\":\"no " \
-    "worker runs it\",\"action\":\"requeue\"}],\"acted\":1,\"orphan_files\":0,\"status_counts\":"  \
+    "worker runs "                                                                                 \
+    "it\",\"action\":\"requeue\",\"error\":%s}],\"next\":%s,\"acted\":%d,\"orphan_files\":0,"      \
+    "\"status_counts\":"                                                                           \
     "{\"QUEUED\":1}}"
 #define NOTHING                                                                                    \
     "{\"dry_run\":false,\"stuck\":[],\"acted\":0,\"orphan_files\":0,\"status_counts\":{"           \
@@ -133,11 +135,13 @@ static void test_repair_apply_goes_on_until_nothing_is_stuck(void **state)
     (void)state;
     struct cli_run r;
     char first[512], second[512];
-    (void)snprintf(first, sizeof(first), STUCK_ONE, "1");
-    (void)snprintf(second, sizeof(second), STUCK_ONE, "2");
+    (void)snprintf(first, sizeof(first), STUCK_ONE, "1", "null", "\"PROCESSING.1\"", 1);
+    (void)snprintf(second, sizeof(second), STUCK_ONE, "2", "null", "null", 1);
     const char *target = "POST /api/v1/repair?dry_run=false&batch=1&status=PROCESSING,QUEUED";
+    const char *behind =
+        "POST /api/v1/repair?dry_run=false&batch=1&status=PROCESSING,QUEUED&after=PROCESSING.1";
     const struct step steps[STEPS] = {
-        {target, NULL, 200, first}, {target, NULL, 200, second}, {target, NULL, 200, NOTHING}};
+        {target, NULL, 200, first}, {behind, NULL, 200, second}, {target, NULL, 200, NOTHING}};
 
     run(&r, true,
         (const char *[]){"repair", "--apply", "--batch", "1", "-s", "PROCESSING,QUEUED", NULL},
@@ -150,18 +154,42 @@ static void test_repair_apply_goes_on_until_nothing_is_stuck(void **state)
                                "acted on: 0; SUCCEEDED 3\n");
 }
 
+/* One that cannot be repaired once ended it all: "stuck again at once". */
+static void test_repair_apply_goes_on_behind_what_fails(void **state)
+{
+    (void)state;
+    struct cli_run r;
+    char bad[512], good[512];
+    (void)snprintf(bad, sizeof(bad), STUCK_ONE, "9", "\"INTERNAL\"", "\"PROCESSING.9\"", 0);
+    (void)snprintf(good, sizeof(good), STUCK_ONE, "10", "null", "null", 1);
+    const char *target = "POST /api/v1/repair?dry_run=false&batch=50";
+    const char *behind = "POST /api/v1/repair?dry_run=false&batch=50&after=PROCESSING.9";
+    const struct step steps[STEPS] = {{target, NULL, 200, bad},
+                                      {behind, NULL, 200, good},
+                                      {target, NULL, 200, bad},
+                                      {behind, NULL, 200, NOTHING}};
+
+    run(&r, false, (const char *[]){"repair", "--apply", NULL}, steps);
+    assert_int_equal(r.status, CLI_FAILED);
+    assert_non_null(strstr(r.err, "not repaired: 9;"));
+}
+
 static void test_repair_apply_does_not_turn_round_one_task(void **state)
 {
     (void)state;
     struct cli_run r;
     char same[512];
-    (void)snprintf(same, sizeof(same), STUCK_ONE, "9");
+    (void)snprintf(same, sizeof(same), STUCK_ONE, "9", "null", "null", 1);
     const char *target = "POST /api/v1/repair?dry_run=false&batch=50";
-    const struct step steps[STEPS] = {{target, NULL, 200, same}, {target, NULL, 200, same}};
+    const struct step steps[STEPS] = {{target, NULL, 200, same},
+                                      {target, NULL, 200, same},
+                                      {target, NULL, 200, same},
+                                      {target, NULL, 200, same},
+                                      {target, NULL, 200, same}};
 
     run(&r, false, (const char *[]){"repair", "--apply", NULL}, steps);
     assert_int_equal(r.status, CLI_FAILED);
-    assert_non_null(strstr(r.err, "task 9 is stuck again"));
+    assert_non_null(strstr(r.err, "stuck again at once"));
 }
 
 static void test_repair_stops_at_a_refusal(void **state)
@@ -442,6 +470,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_repair_is_a_dry_run_by_default),
         cmocka_unit_test(test_repair_apply_goes_on_until_nothing_is_stuck),
+        cmocka_unit_test(test_repair_apply_goes_on_behind_what_fails),
         cmocka_unit_test(test_repair_apply_does_not_turn_round_one_task),
         cmocka_unit_test(test_repair_stops_at_a_refusal),
         cmocka_unit_test(test_dead_letter_replay_one),

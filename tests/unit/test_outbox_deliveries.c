@@ -117,8 +117,8 @@ static void test_delivery_resend_failed_by_endpoint_and_time(void **state)
     expect_deliveries(s, MASK(SUCCEEDED), 0, 1);
 }
 
-/* Dead duties of a user, with tasks of their own from `first` on. */
-static void bury(const struct scene *s, const char *user, int64_t first, int n)
+/* By hand, beside the program. */
+static void change(const struct scene *s, const char *sql)
 {
     char path[128], *why = NULL;
     sqlite3 *db = NULL;
@@ -127,6 +127,14 @@ static void bury(const struct scene *s, const char *user, int64_t first, int n)
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL), SQLITE_OK);
     sqlite3_busy_timeout(db, 5000);
     sqlite3_db_config(db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    if (sqlite3_exec(db, sql, NULL, NULL, &why) != SQLITE_OK)
+        fail_msg("%s", why);
+    sqlite3_close(db);
+}
+
+/* Dead duties of a user, with tasks of their own from `first` on. */
+static void bury(const struct scene *s, const char *user, int64_t first, int n)
+{
     char *sql = sqlite3_mprintf(
         "WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < %d) INSERT INTO "
         "outbox(task_id, round, endpoint_id, user_id, webhook_id, event_type, url, host, secret, "
@@ -134,10 +142,8 @@ static void bury(const struct scene *s, const char *user, int64_t first, int n)
         "'evt', 'task.failed', 'http://127.0.0.1:9/', 'http://127.0.0.1:9', 's', x'7b7d', "
         "'FAILED', 3, 1, 1, 1000 FROM n",
         n - 1, (long long)first, user);
-    if (sqlite3_exec(db, sql, NULL, NULL, &why) != SQLITE_OK)
-        fail_msg("%s", why);
+    change(s, sql);
     sqlite3_free(sql);
-    sqlite3_close(db);
 }
 
 static int64_t writes(struct scene *s)
@@ -168,6 +174,25 @@ static void test_delivery_resend_failed_among_many_of_others(void **state)
     assert_int_equal(writes(s) - before, 0);
     assert_int_equal(resend(s, &owner, all), 4500);
     assert_int_equal(writes(s) - before, 18); /* of 250 each */
+}
+
+/* What was renewed is told when a later batch fails, and the same request again goes on. */
+static void test_delivery_resend_failed_stops_half_way(void **state)
+{
+    struct scene *s = *state;
+    static const char all[] = "{\"from\":\"1970-01-01T00:00:00Z\"}";
+    struct rl_err err;
+
+    bury(s, "app", 1, 600);
+    change(s, "CREATE TRIGGER bad BEFORE UPDATE ON outbox WHEN OLD.task_id = 300 BEGIN "
+              "SELECT RAISE(ABORT, 'injected'); END");
+    assert_int_equal(resend(s, &app, all), 250);
+    assert_string_equal(member(s, "more"), "true");
+    assert_int_equal(delivery_resend_failed(s->w.tasks, &app, all, strlen(all), &s->out, &err),
+                     RL_INTERNAL); /* nothing at all: that is an error */
+    change(s, "DROP TRIGGER bad");
+    assert_int_equal(resend(s, &app, all), 350);
+    assert_string_equal(member(s, "more"), "false");
 }
 
 static void test_delivery_resend_failed_bad_input(void **state)
@@ -359,6 +384,7 @@ int main(void)
         TEST(test_delivery_resend_keeps_id_and_body),
         TEST(test_delivery_resend_failed_by_endpoint_and_time),
         TEST(test_delivery_resend_failed_among_many_of_others),
+        TEST(test_delivery_resend_failed_stops_half_way),
         TEST(test_delivery_resend_failed_bad_input),
         TEST(test_delivery_list_pages),
         cmocka_unit_test_setup_teardown(test_delivery_expires_while_held, setup_expiry, teardown),

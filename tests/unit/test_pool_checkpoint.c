@@ -424,7 +424,7 @@ static void test_orphaned_checkpoint_is_removed(void **state)
     leave(w, 1, "ckpt"); /* no such task */
     leave(w, waits->task_id, "ckpt");
     rl_buf_init(&out, 1 << 20);
-    world_ok(task_repair(w->tasks, false, 0, 10, &out, &err), &err);
+    world_ok(task_repair(w->tasks, false, 0, 10, NULL, &out, &err), &err);
     assert_non_null(strstr(out.data, "\"orphan_files\":3"));
     rl_buf_free(&out);
     assert_false(there(w, ended));

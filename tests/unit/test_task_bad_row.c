@@ -181,7 +181,7 @@ static void test_repair_of_a_task_that_cannot_be_moved(void **state)
          rl_buf_clear(&out)) {
         assert_true(rl_mono_ms() < until);
         rl_buf_clear(&out);
-        world_ok(task_repair(w->tasks, false, 0, 10, &out, &err), &err);
+        world_ok(task_repair(w->tasks, false, 0, 10, NULL, &out, &err), &err);
         if (strstr(out.data, "\"acted\":1")) {
             assert_non_null(strstr(out.data, "\"error\":\"INTERNAL\""));
             assert_non_null(strstr(out.data, "\"error\":null"));
@@ -192,6 +192,72 @@ static void test_repair_of_a_task_that_cannot_be_moved(void **state)
     expect_status(w, bad, "PROCESSING");
     expect_status(w, good, "QUEUED");
     world_ok(repair_sweep(w->tasks, &err), &err); /* as the scheduler does */
+}
+
+static size_t times(const char *text, const char *word)
+{
+    size_t n = 0;
+    for (const char *p = text; (p = strstr(p, word)); p++)
+        n++;
+    return n;
+}
+
+/* As many as a sweep takes in that cannot be moved, and one behind them. */
+static void test_repair_sweep_gets_past_what_cannot_be_moved(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    AUTO_BUF struct rl_buf out;
+    const char *last = NULL;
+    char next[48] = "";
+    rl_buf_init(&out, 1 << 20);
+    world_set(w, "task.created_ms", "1000");
+    int64_t good = 0;
+    for (int i = 0; i < 61; i++)
+        good = submit(w, "{\"prompt\":\"a\",\"idempotency\":\"off\"}");
+    for (int i = 0; i < 61; i++)
+        run_free(world_claim(w));
+    char when[96];
+    (void)snprintf(when, sizeof when, "NEW.task_id < %lld AND NEW.to_status = 'QUEUED'",
+                   (long long)good);
+    refuse(w, "INSERT ON task_event", when);
+    int64_t until = rl_mono_ms() + SOON_MS;
+    do {
+        rl_buf_clear(&out);
+        world_ok(task_repair(w->tasks, true, 0, 200, NULL, &out, &err), &err);
+        (void)hub_wait(w->hub, NULL, hub_tick(w->hub), 50);
+        assert_true(rl_mono_ms() < until);
+    } while (times(out.data, "task_id") < 61);
+    rl_buf_clear(&out);
+    world_ok(task_repair(w->tasks, true, 0, 40, NULL, &out, &err), &err); /* each is listed once */
+    assert_int_equal(times(out.data, "task_id"), 40);
+    last = strstr(out.data, "\"next\":\"");
+    assert_non_null(last);
+    (void)snprintf(next, sizeof next, "%.*s", (int)strcspn(last + 8, "\""), last + 8);
+    rl_buf_clear(&out);
+    world_ok(task_repair(w->tasks, true, 0, 40, next, &out, &err), &err);
+    assert_non_null(strstr(out.data, "\"next\":null"));
+    assert_int_equal(times(out.data, "task_id"), 21);
+    assert_int_equal(task_repair(w->tasks, true, 0, 40, "X.1", &out, &err), RL_INVALID_FIELD);
+    world_ok(repair_sweep(w->tasks, &err), &err);
+    world_ok(repair_sweep(w->tasks, &err), &err);
+    expect_status(w, good, "QUEUED");
+}
+
+/* ---- the end ---- */
+
+/* The video is there: its statistics are not worth a run. */
+static void test_success_whose_speed_cannot_be_kept(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    const struct run_result clip = {.file = "a.mp4", .bytes = 1, .sha256 = "00", .width = 64};
+    int64_t id = submit(w, "{\"prompt\":\"a\"}");
+    struct run *run = world_claim(w);
+    refuse(w, "INSERT ON speed", "1");
+    world_ok(run_succeed(run, &clip, &err), &err);
+    run_free(run);
+    expect_status(w, id, "SUCCEEDED");
 }
 
 /* ---- the start ---- */
@@ -325,6 +391,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_created_that_cannot_be_enqueued, setup, teardown),
         cmocka_unit_test_setup_teardown(test_queue_time_out_that_cannot_strike, setup, teardown),
         cmocka_unit_test_setup_teardown(test_retention_of_a_task_that_cannot_be_removed, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_success_whose_speed_cannot_be_kept, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_repair_sweep_gets_past_what_cannot_be_moved, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(test_repair_of_a_task_that_cannot_be_moved, setup,
                                         teardown),

@@ -9,8 +9,9 @@
 
 #include <inttypes.h>
 #include <pthread.h>
+#include <sqlite3.h>
 
-// link: rl_task
+// link: rl_task PkgConfig::sqlite3
 
 #define LEASE_MS 600000
 
@@ -127,7 +128,7 @@ static int64_t member_of(struct world *w, const struct caller *caller, const cha
     rl_buf_init(&out, 65536);
     world_ok(feed_show(w->tasks, caller, name, &out, &err), &err);
     world_ok(rl_json_parse(out.data, out.len, &root, &err), &err);
-    return number(root, member);
+    return rl_json_type(rl_json_get(root, member)) == RL_JSON_NULL ? -1 : number(root, member);
 }
 
 /* ---- leases ---- */
@@ -185,7 +186,7 @@ static void test_feed_ack_part(void **state)
     assert_string_equal(err.field, "to");
     assert_int_equal(ack(w, &owner, "f", range.lease, 2), 2);
     assert_int_equal(ack(w, &owner, "f", range.lease, 2), 2);
-    assert_int_equal(ack(w, &owner, "f", range.lease, 0), 2);  /* what is left of it is */
+    assert_int_equal(ack(w, &owner, "f", range.lease, 0), -1); /* "all of it" is not true */
     assert_int_equal(ack(w, &owner, "f", range.lease, 5), -1); /* what is not, is not */
     struct got rest = read_feed(w, &owner, "f", 1, LEASE_MS);
     assert_int_equal(rest.first, 3);
@@ -349,6 +350,39 @@ static void test_feed_filter_passes_over_what_is_of_no_interest(void **state)
     assert_int_equal(ack(w, &owner, "f", got.lease, 0), 4402);
 }
 
+/* 12,000 rows of no interest and 50 behind them: "lag": 0 was said, and a read gave 50. */
+static void test_feed_lag_is_not_made_up(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct got got;
+    char path[128];
+    sqlite3 *db = NULL;
+    struct feed_ask failed = {.name = "f",
+                              .has_statuses = true,
+                              .statuses = 1u << TASK_FAILED,
+                              .max = 90,
+                              .lease_ms = LEASE_MS};
+    world_ok(ask(w, &owner, &failed, &got, &err), &err);
+    assert_int_equal(member_of(w, &owner, "f", "lag"), 0);
+    (void)snprintf(path, sizeof path, "%s/reeld.db", w->dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(
+        sqlite3_exec(db,
+                     "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 12050)"
+                     " INSERT INTO task_event(task_id, user_id, timestamp, to_status, attempt)"
+                     " SELECT 1, 'owner', 1, iif(i <= 12000, 'QUEUED', 'FAILED'), 0 FROM n",
+                     NULL, NULL, NULL),
+        SQLITE_OK);
+    sqlite3_close(db);
+    assert_int_equal(member_of(w, &owner, "f", "lag"), -1); /* null */
+    assert_int_equal(member_of(w, &owner, "f", "lag_at_least"), 0);
+    world_ok(ask(w, &owner, &failed, &got, &err), &err);
+    assert_int_equal(got.count, 50);
+    assert_int_equal(member_of(w, &owner, "f", "lag"), 50); /* less is to be looked at by now */
+    assert_int_equal(member_of(w, &owner, "f", "lag_at_least"), 50);
+}
+
 static void test_feed_create_and_count(void **state)
 {
     struct world *w = *state;
@@ -490,6 +524,7 @@ int main(void)
         TEST(test_feed_tells_its_user_only),
         TEST(test_feed_filter_belongs_to_the_feed),
         TEST(test_feed_filter_passes_over_what_is_of_no_interest),
+        TEST(test_feed_lag_is_not_made_up),
         TEST(test_feed_create_and_count),
         cmocka_unit_test(test_feed_name_check),
         TEST(test_feed_survives_a_restart),
