@@ -154,7 +154,7 @@ def check():
         specs = world.training_specs(**world.TAUGHT)[::16]
         table = train_dit.latents(vae, clips, specs, run)
         rows = train_dit.Table(table['z'], table['mean'], table['std'], clips.masks, specs)
-        train_dit.train(Run(scratch, 'dit'), rows, get_tokenizer(scratch), 30, 20, every=5)
+        train_dit.train(Run(scratch, 'dit'), rows, get_tokenizer(scratch), 30, 30, every=5, warm_up=5)
         with open(os.path.join(scratch, 'train.log')) as f:
             log = f.read()
     falls = True

@@ -144,9 +144,11 @@ class Model(nn.Module):
         return each.mean(), quarters, probes
 
 
-def rate(step, decay_from, steps):
-    constant = min(1., (step + 1) / WARM_UP)
-    return constant if step < decay_from else constant * max(0., (steps - step) / (steps - decay_from))
+def rate(step, decay_from, steps, warm_up):
+    constant = min(1., (step + 1) / warm_up)
+    if step < decay_from or decay_from >= steps:
+        return constant
+    return constant * max(0., (steps - step) / (steps - decay_from))
 
 
 def averaged(model, average):
@@ -156,7 +158,8 @@ def averaged(model, average):
     return copy.eval()
 
 
-def train(run, table, tokenizer, steps=STEPS, decay_from=DECAY_FROM, every=50, look=None, look_every=500):
+def train(run, table, tokenizer, steps=STEPS, decay_from=DECAY_FROM, every=50, warm_up=WARM_UP, look=None,
+          look_every=500):
     """look(model, step) is called with the averaged model. Returns the model, or None when stopped before the end."""
     torch.manual_seed(SEED)
     model = Model(tokenizer.size)
@@ -184,7 +187,7 @@ def train(run, table, tokenizer, steps=STEPS, decay_from=DECAY_FROM, every=50, l
             skipped += 1
             run.say('step %d skipped: not finite' % step)
             continue
-        optimizer.step(rate(step, decay_from, steps))
+        optimizer.step(rate(step, decay_from, steps, warm_up))
         with torch.no_grad():
             keep = min(AVERAGE, step / (step + 20))
             torch._foreach_mul_(average, keep)
