@@ -216,7 +216,7 @@ static int repair_batch(const struct cli_client *client, const char *path, bool 
 static int repair_pass(const struct cli_client *client, const char *path, bool dry_run, bool json,
                        struct pass *pass)
 {
-    char place[256 + REPAIR_NEXT];
+    char place[264 + REPAIR_NEXT];
     int status;
 
     do {
