@@ -35,11 +35,12 @@ static void describe(const struct wan_model *model, char *doc)
         (void)rl_copy_str(
             doc, DOC_BYTES,
             "the small model that comes with reeld, to make a video at once: it knows one thing, a "
-            "single coloured shape that moves. Shapes: circle, square, triangle, star, ring; "
-            "colours: red, green, blue, yellow, orange, purple, pink, cyan; motions: moving left, "
-            "right, up or down, growing, shrinking, spinning, bouncing; backgrounds: black, white, "
-            "gray, navy; and small, big, slowly. Other words are passed over. Its pictures are "
-            "64 x 64 and shown larger. It is no picture of what Wan can do: add a big model for "
+            "single coloured shape that moves. Colours: red, green, blue, yellow, orange, purple, "
+            "pink, cyan; motions: moving left, right, up or down, growing, shrinking, spinning, "
+            "bouncing; backgrounds: black, white, gray, navy; shapes: circle, square, triangle, "
+            "star, ring, which it does not tell apart reliably yet. Other words are passed over. "
+            "Its pictures are 64 x 64 and shown larger. It is no picture of what Wan can do: add a "
+            "big model for "
             "that");
     else
         (void)snprintf(doc, DOC_BYTES,
