@@ -98,8 +98,8 @@ enum rl_rc http_repair(struct request *r, struct rl_err *err)
     }
     AUTO_BUF struct rl_buf out;
     rl_buf_init(&out, ANSWER_BYTES);
-    rc = task_repair(r->http->tasks, dry_run, statuses, (int)batch, query_get(&r->query, "after"), &out,
-                     err);
+    rc = task_repair(r->http->tasks, dry_run, statuses, (int)batch, query_get(&r->query, "after"),
+                     &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
 }
 

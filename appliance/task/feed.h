@@ -60,9 +60,9 @@ enum rl_rc feed_extend(struct tasks *tasks, const struct caller *caller, const c
 enum rl_rc feed_create(struct tasks *tasks, const struct caller *caller, const char *name,
                        const struct feed_from *from, unsigned statuses, struct rl_buf *out,
                        bool *ret_made, struct rl_err *err) RL_NODISCARD;
-/* {name, scope, status, cursor, head, lag (null: too much history to look at), lag_at_least, leases,
- * created_at, updated_at, ranges: [{lease, from, to, acknowledged, delivery, expires_at}]}. Leases
- * nothing. */
+/* {name, scope, status, cursor, head, lag (null: too much history to look at), lag_at_least,
+ * leases, created_at, updated_at, ranges: [{lease, from, to, acknowledged, delivery, expires_at}]}.
+ * Leases nothing. */
 enum rl_rc feed_show(struct tasks *tasks, const struct caller *caller, const char *name,
                      struct rl_buf *out, struct rl_err *err) RL_NODISCARD;
 /* {data: [the same without ranges], next: null}: the feeds of the caller, by name. */
