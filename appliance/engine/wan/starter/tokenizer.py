@@ -1,4 +1,5 @@
 """The starter's own SentencePiece vocabulary: unigram, NFKC and case folding, ids as umT5 (pad 0, eos 1, bos 2, unk 3)."""
+import io
 import os
 
 import sentencepiece
@@ -11,17 +12,16 @@ PIECES = 320
 
 
 def train(path, seed=5):
-    """Writes the protobuf to path. Deterministic: one thread, seeded sentences."""
-    text, prefix = path + '.txt', path + '.new'
-    with open(text, 'w') as f:
-        f.writelines(c + '\n' for c in world.captions_for_tokenizer(40000, seed))
+    """Writes the protobuf to path. Deterministic: one thread, seeded sentences. No file names: the model would keep them."""
+    proto = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        input=text, model_prefix=prefix, model_type='unigram', vocab_size=PIECES, hard_vocab_limit=False, pad_id=0,
+        sentence_iterator=iter(world.captions_for_tokenizer(40000, seed)), model_writer=proto,
+        model_type='unigram', vocab_size=PIECES, hard_vocab_limit=False, pad_id=0,
         eos_id=1, bos_id=2, unk_id=3, character_coverage=1., num_threads=1, normalization_rule_name='nmt_nfkc_cf',
         minloglevel=2)
-    os.replace(prefix + '.model', path)
-    os.remove(prefix + '.vocab')
-    os.remove(text)
+    with open(path + '.new', 'wb') as f:
+        f.write(proto.getvalue())
+    os.replace(path + '.new', path)
 
 
 class Tokenizer:
