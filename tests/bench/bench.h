@@ -78,6 +78,20 @@ static inline void bench_line(const char *name, const char *target, bool pass, c
     (void)fflush(stdout); /* the next measurement takes a while */
 }
 
+static inline double bench_rss_mib(pid_t pid)
+{
+    char path[64], line[200];
+    long kib = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmRSS: %ld kB", &kib) == 1)
+            break;
+    if (f)
+        (void)fclose(f); /* only read */
+    return (double)kib / 1024;
+}
+
 /* ---- the scratch folder ---- */
 
 static inline void bench_set(struct bench *b, const char *name, const char *value)

@@ -89,20 +89,6 @@ static void stop(pid_t pid)
         bench_die("reeld", "did not stop cleanly");
 }
 
-static double rss_mib(pid_t pid)
-{
-    char path[64], line[200];
-    long kib = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "VmRSS: %ld kB", &kib) == 1)
-            break;
-    if (f)
-        (void)fclose(f); /* only read */
-    return (double)kib / 1024;
-}
-
 static void owner_header(const char *dir, char *header, size_t size)
 {
     char path[600], key[80] = "";
@@ -131,7 +117,7 @@ static void empty_starts(const char *program, const char *under)
         for (size_t k = 0; k < PAGES * RL_ARRAY_LEN(paths); k++)
             if (get(port, paths[k % RL_ARRAY_LEN(paths)], header) != 200)
                 bench_die(paths[k % RL_ARRAY_LEN(paths)], "is not answered");
-        mib[i] = rss_mib(pid);
+        mib[i] = bench_rss_mib(pid);
         stop(pid);
         bench_end(&b);
     }

@@ -77,20 +77,6 @@ static void serve(const char *under, int stop_fd)
     bench_end(&b);
 }
 
-static double rss_mib(pid_t pid)
-{
-    char path[64], line[200];
-    long kib = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "VmRSS: %ld kB", &kib) == 1)
-            break;
-    if (f)
-        (void)fclose(f); /* only read */
-    return (double)kib / 1024;
-}
-
 /* ---- one connection ---- */
 
 static int dial(void)
@@ -307,7 +293,7 @@ static void ordinary(const char *path, pid_t server)
     double idle = ordinary_p99(path);
     streams_open(false);
     (void)usleep(QUIET_US);
-    double held = ordinary_p99(path), mib = rss_mib(server);
+    double held = ordinary_p99(path), mib = bench_rss_mib(server);
     bench_line("ordinary request with 1,000 streams open, p99", "< 2 x idle", held < 2 * idle,
                "%.2f x (%.3f ms to %.3f ms)", held / idle, idle, held);
     bench_line("resident memory with 1,000 streams", "< 120 MB", mib * 1.048576 < 120, "%.1f MiB",
