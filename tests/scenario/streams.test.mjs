@@ -35,6 +35,8 @@ function rawStream(server, target, headers, done) {
                 response.on('end', finish);
                 response.on('error', () => {});
             });
+        const late = setTimeout(() => (request.destroy(), reject(new Error(`${target} goes on: ${text}`))), ms(20000));
+        request.on('close', () => clearTimeout(late));
         request.on('error', (e) => (text ? undefined : reject(e)));
     });
 }
