@@ -179,15 +179,15 @@ async function large(server, bytes) {
 }
 
 test('a reader may pause, as players do; who never reads on is let go', async (t) => {
-    const server = await serve(t, { set: { 'http.request_timeout_ms': 500, 'http.stall_ms': 4000 } });
+    const server = await serve(t, { set: { 'http.request_timeout_ms': 500, 'http.stall_ms': 8000 } });
     const target = await large(server, 64 << 20);
     const paused = slowly(t, server, target);
     const stuck = slowly(t, server, target);
-    await tick(2500); // five times what the library waits for one write
+    await tick(6000); // longer than the library waits for one write, and for the next
     paused.socket.resume();
     await eventually('all of it', () => paused.bytes > 64 << 20, 30000);
     stuck.socket.on('data', () => {});
-    await tick(ms(5000));
+    await tick(ms(8000));
     stuck.socket.resume();
     await eventually('cut', () => stuck.ended);
     assert.ok(stuck.bytes < 64 << 20);
