@@ -62,8 +62,9 @@ blocks() {
 # read_on NAME: runs these blocks in this shell, as a reader does
 read_on() {
     blocks "$1"
+    : >"$work/err" # and appended to: the server of the first block goes on writing here
     # shellcheck disable=SC1090
-    source "$work/block-$1" >"$work/out" 2>"$work/err"
+    source "$work/block-$1" >"$work/out" 2>>"$work/err"
 }
 
 said() {
