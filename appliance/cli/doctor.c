@@ -20,7 +20,6 @@
 
 #define MEASURE_MS     1000
 #define SLOW_COMMITS_S 50.0 /* a spinning disk; every submit waits for one */
-#define DEVICES_MAX    64
 
 enum verdict { VERDICT_OK, VERDICT_WARN, VERDICT_FAIL };
 
@@ -130,18 +129,17 @@ static void check_server(struct report *r, const char *dir)
 /* *ret_gpu: the first GPU's number, -1 = none. */
 static void check_devices(struct report *r, const struct config *cfg, int *ret_gpu)
 {
-    struct engine_device devices[DEVICES_MAX];
     struct engines *engines = NULL;
     struct rl_err err;
     size_t count = 0;
 
     *ret_gpu = -1;
-    enum rl_rc rc = engines_open(cfg, &engines, &err);
-    if (rc == RL_OK)
-        rc = engines_devices(engines, devices, DEVICES_MAX, &count, &err);
-    if (rc)
+    if (engines_open(cfg, &engines, &err) != RL_OK) {
         finding(r, VERDICT_FAIL, "devices", "%s", err.reason);
-    for (size_t i = 0; rc == RL_OK && i < count; i++) {
+        return;
+    }
+    const struct engine_device *devices = engines_devices(engines, &count);
+    for (size_t i = 0; i < count; i++) {
         char size[32];
         cli_size_text(devices[i].mem_bytes, size);
         finding(r, VERDICT_OK, "device", "%s %s (%s)%s%s", devices[i].id, devices[i].name,
@@ -150,9 +148,9 @@ static void check_devices(struct report *r, const struct config *cfg, int *ret_g
         if (devices[i].gpu && *ret_gpu < 0)
             *ret_gpu = devices[i].index;
     }
-    if (rc == RL_OK && *ret_gpu < 0)
+    if (*ret_gpu < 0)
         finding(r, VERDICT_WARN, "gpu", "none found: everything runs on the CPU");
-    if (rc == RL_OK && !engines_default(engines))
+    if (!engines_default(engines))
         finding(r, VERDICT_FAIL, "engine", "engine.default names '%s', which is not here",
                 config_text(cfg, CFG_ENGINE_DEFAULT));
     engines_close(engines);

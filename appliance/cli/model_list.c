@@ -83,7 +83,7 @@ static void list_here(struct listing *l, const char *name)
     if (rc == RL_OK)
         rc = library_model(l->job->cfg, name, &model, &err);
     if (rc == RL_OK) {
-        r.memory = estimate_default(model, MODEL_BF16);
+        r.memory = estimate_default(wan_model_config(model), MODEL_BF16);
         r.first = !l->default_seen;
         l->default_seen = true;
     } else {

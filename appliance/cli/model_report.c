@@ -13,7 +13,6 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#define DEVICES_MAX  64
 #define REPORT_LINES 400 /* of first-block statistics */
 
 static const char *const part_words[WAN_PARTS] = {"transformer", "text encoder", "VAE"};
@@ -146,17 +145,16 @@ static void cpu_line(struct rl_buf *to)
 
 static void device_lines(struct verify *v)
 {
-    struct engine_device devices[DEVICES_MAX];
     struct engines *engines = NULL;
     struct rl_err err = {0};
     size_t count = 0;
 
-    enum rl_rc rc = engines_open(v->job->cfg, &engines, &err);
-    if (!rc)
-        rc = engines_devices(engines, devices, DEVICES_MAX, &count, &err);
-    if (rc)
+    if (engines_open(v->job->cfg, &engines, &err) != RL_OK) {
         rl_buf_fmt(&v->report, "devices: %s\n", err.reason);
-    for (size_t i = 0; !rc && i < count; i++)
+        return;
+    }
+    const struct engine_device *devices = engines_devices(engines, &count);
+    for (size_t i = 0; i < count; i++)
         rl_buf_fmt(&v->report, "device: %s %s (%s), %lld bytes\n", devices[i].id, devices[i].name,
                    devices[i].backend, (long long)devices[i].mem_bytes);
     engines_close(engines);

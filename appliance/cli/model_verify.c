@@ -107,8 +107,8 @@ static void describe(struct verify *v, const struct wan_model *model)
                "%d rows; VAE %d levels, %d latents",
                c->name, c->dit.dim, c->dit.layers, c->dit.heads, c->text.dim, c->text.layers,
                c->text.vocab, c->vae.levels, c->vae.channels);
-    cli_size_text(estimate_default(model, MODEL_BF16), memory);
-    cli_size_text(estimate_default(model, ops_cpu()->act_bytes), on_cpu);
+    cli_size_text(estimate_default(c, MODEL_BF16), memory);
+    cli_size_text(estimate_default(c, ops_cpu()->act_bytes), on_cpu);
     verify_say(v, VERIFY_OK, "memory",
                "%s on a GPU, %s on this CPU for %d frames of %d x %d; parameters: %lld, %lld, %lld",
                memory, on_cpu, c->defaults.frames, c->defaults.width, c->defaults.height,

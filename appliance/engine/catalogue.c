@@ -5,7 +5,6 @@
 #include "engine/catalogue.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "config/config.h"
@@ -118,6 +117,7 @@ enum rl_rc engines_open(const struct config *cfg, struct engines **ret_engines, 
         engines_close(engines);
         return rc;
     }
+    engines_probe(engines);
     if (!engines_default(engines))
         rl_log(RL_LOG_WARN, "default_engine_missing", "engine=%s", engines->default_name);
     *ret_engines = engines;
@@ -145,90 +145,4 @@ const struct engine_model *engine_find_model(const struct engine *engine, const 
         if (strcmp(engine->models[i].name, name) == 0)
             return &engine->models[i];
     return NULL;
-}
-
-static bool listed(const struct engine_device *devices, size_t count, const char *id)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strcmp(devices[i].id, id) == 0)
-            return true;
-    return false;
-}
-
-/* Append the devices that one engine reports and that no engine before it reported. */
-static size_t probe_into(const struct engine *engine, struct engine_device *devices, size_t room,
-                         size_t count)
-{
-    struct engine_device found[64];
-    size_t n = 0;
-    char text[256];
-    struct rl_err why = {0};
-    memset(found, 0, sizeof(found));
-    if (engine->probe(found, RL_ARRAY_LEN(found), &n, &why) != RL_OK) {
-        rl_log(RL_LOG_WARN, "engine_probe_failed", "engine=%s code=%s reason=%s", engine->name,
-               rl_code_name(why.code), rl_log_quote(why.reason, text, sizeof(text)));
-        return count;
-    }
-    for (size_t i = 0; i < n && i < RL_ARRAY_LEN(found); i++) {
-        if (listed(devices, count, found[i].id))
-            continue;
-        if (count == room) {
-            rl_log(RL_LOG_WARN, "device_left_out", "engine=%s device=%s", engine->name,
-                   found[i].id);
-            continue;
-        }
-        devices[count++] = found[i];
-    }
-    return count;
-}
-
-enum rl_rc engines_devices(const struct engines *engines, struct engine_device *devices,
-                           size_t room, size_t *ret_count, struct rl_err *err)
-{
-    size_t count = 0;
-    bool gpu = false;
-    if (room == 0)
-        return rl_fail(err, RL_INTERNAL, "no room for devices");
-    for (size_t i = 0; i < engines->count; i++)
-        if (engines->list[i]->probe)
-            count = probe_into(engines->list[i], devices, room, count);
-    for (size_t i = 0; i < count; i++)
-        gpu = gpu || devices[i].gpu;
-    for (int slot = 0; !gpu && slot < engines->cpu_slots && count < room; slot++) {
-        struct engine_device cpu = {.index = slot, .backend = "cpu"};
-        (void)snprintf(cpu.id, sizeof(cpu.id), "cpu%d", slot); /* fits */
-        (void)snprintf(cpu.name, sizeof(cpu.name), "CPU, %ld cores",
-                       sysconf(_SC_NPROCESSORS_ONLN)); /* fits */
-        if (!listed(devices, count, cpu.id))
-            devices[count++] = cpu;
-    }
-    *ret_count = count;
-    return RL_OK;
-}
-
-void engines_usage(const struct engines *engines, const struct engine_device *device,
-                   struct engine_usage *ret_usage)
-{
-    static const struct engine_usage unknown = {
-        .mem_total_bytes = -1, .mem_free_bytes = -1, .utilisation = -1};
-    *ret_usage = unknown;
-    for (size_t i = 0; i < engines->count; i++) {
-        struct engine_usage usage = unknown;
-        if (engines->list[i]->usage && engines->list[i]->usage(device, &usage, NULL) == RL_OK) {
-            *ret_usage = usage;
-            return;
-        }
-    }
-}
-
-bool engine_runs_on(const struct engine *engine, const struct engine_device *device)
-{
-    struct engine_device found[64];
-    size_t n = 0;
-    if (!engine->probe)
-        return true;
-    memset(found, 0, sizeof(found));
-    if (engine->probe(found, RL_ARRAY_LEN(found), &n, NULL) != RL_OK)
-        return false;
-    return listed(found, n < RL_ARRAY_LEN(found) ? n : RL_ARRAY_LEN(found), device->id);
 }

@@ -15,7 +15,13 @@ struct engines {
     char *default_name; /* owned; "" = the first */
     bool unlocked;      /* hidden options may be used */
     int cpu_slots;
+    struct engine_device devices[ENGINE_DEVICES_MAX];
+    size_t device_count;
 };
+
+/* devices.c: fill in the devices, when all engines are listed. One that cannot be asked is logged.
+ */
+void engines_probe(struct engines *engines);
 
 /* Add an engine; RL_CONFLICT for a taken name, RL_ENGINE_ERROR for a description that contradicts
  * itself or another ABI. */

@@ -6,7 +6,9 @@
 
 #include "base/rl.h"
 
-#define ENGINE_ABI 4
+#define ENGINE_ABI 5
+
+#define ENGINE_DEVICES_MAX 64
 
 struct config;
 struct rl_json;
@@ -18,7 +20,7 @@ struct engine_device {
     char name[128]; /* what the driver calls it */
     bool gpu;
     int index;         /* the driver's number */
-    int64_t mem_bytes; /* device memory; 0 = not known */
+    int64_t mem_bytes; /* device memory, of a CPU the machine's; 0 = not known */
     char backend[32];  /* "cpu" or the plug-in's back end ("cuda") */
 };
 
@@ -135,8 +137,8 @@ struct engine {
     /* ms until the inputs of a request are there (the task stays CREATED); NULL: 0. */
     int64_t (*input_wait_ms)(const struct engine_request *request);
     /* Estimate of the run's peak device memory in bytes, weights included; NULL or 0: not known.
-     * Looks at the model's files, loads nothing. Any thread. */
-    int64_t (*memory_bytes)(const struct config *cfg, const struct engine_request *request);
+     * Arithmetic only: it is asked inside a transaction. Any thread. */
+    int64_t (*memory_bytes)(const struct engine *engine, const struct engine_request *request);
     /* How full one of the probed devices is, from its driver; NULL: nobody knows. Fills in what it
      * knows, the rest is -1 already. Any thread, also during a run, so it may not wait for the
      * device's work. errors: RL_NOT_FOUND (not a device of this engine), RL_GPU_ERROR. */
@@ -160,9 +162,9 @@ const struct engine *engines_find(const struct engines *engines, const char *nam
 const struct engine *engines_default(const struct engines *engines);
 const struct engine_model *engine_find_model(const struct engine *engine,
                                              const char *name); /* "" = first */
-/* All devices that probes report; when none is a GPU: pool.cpu_slots CPU devices "cpu0"…. */
-enum rl_rc engines_devices(const struct engines *engines, struct engine_device *devices,
-                           size_t room, size_t *ret_count, struct rl_err *err) RL_NODISCARD;
+/* All devices that probes reported at open (the first engine that names one counts); when none is a
+ * GPU: pool.cpu_slots CPU devices "cpu0"…. Borrowed from the catalogue. */
+const struct engine_device *engines_devices(const struct engines *engines, size_t *ret_count);
 /* How full the device is, as the first engine that knows it says; all -1 when none does. Any
  * thread.
  */
@@ -170,6 +172,14 @@ void engines_usage(const struct engines *engines, const struct engine_device *de
                    struct engine_usage *ret_usage);
 /* Can this engine run on that device? (A CPU-only engine runs on any device's thread.) */
 bool engine_runs_on(const struct engine *engine, const struct engine_device *device);
+
+/* Does the device's memory hold what the engine estimates? What is not known fits. Any thread. */
+bool engine_fits(const struct engine *engine, const struct engine_device *device,
+                 const struct engine_request *request);
+/* Is there any device that holds it? errors: RL_OUT_OF_GPU_MEMORY, with both figures. Any thread.
+ */
+enum rl_rc engines_fit(const struct engines *engines, const struct engine *engine,
+                       const struct engine_request *request, struct rl_err *err) RL_NODISCARD;
 
 /* A request as a client wrote it, before resolution; -1 / NaN / NULL = not given. */
 struct engine_wish {

@@ -108,11 +108,7 @@ static enum rl_rc on_frame(void *user, const struct engine_frame *frame, struct 
 static enum rl_rc ensure_loaded(struct tasks *tasks, const struct engine_device *device,
                                 struct loaded *loaded, const struct task *task, struct rl_err *err)
 {
-    const struct engine *engine = engines_find(tasks_engines(tasks), task->engine);
-    if (!engine || !engine_find_model(engine, task->model))
-        return rl_fail(err, RL_ENGINE_GONE,
-                       "engine %s with model %s is not installed here any more", task->engine,
-                       task->model);
+    const struct engine *engine = engines_find(tasks_engines(tasks), task->engine); /* as claimed */
     if (loaded->engine == engine && strcmp(loaded->model, task->model) == 0)
         return RL_OK;
     generate_unload(loaded);
@@ -129,40 +125,6 @@ void generate_unload(struct loaded *loaded)
     if (loaded->engine)
         loaded->engine->unload(loaded->state);
     *loaded = (struct loaded){.engine = NULL};
-}
-
-/* What cannot fit is refused before it is tried. A CPU's memory is the machine's. */
-static enum rl_rc check_memory(const struct tasks *tasks, const struct engine_device *device,
-                               const struct engine_request *request, const struct task *task,
-                               struct rl_err *err)
-{
-    const struct engine *engine = engines_find(tasks_engines(tasks), task->engine);
-    int64_t need =
-        engine && engine->memory_bytes ? engine->memory_bytes(tasks_config(tasks), request) : 0;
-    int64_t have =
-        device->gpu ? device->mem_bytes : (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-    if (need <= have || have <= 0)
-        return RL_OK;
-    return rl_fail(err, RL_ENGINE_ERROR, "model %s needs %.1f GB of memory, %s has %.1f GB",
-                   task->model, (double)need / 1e9, device->id, (double)have / 1e9);
-}
-
-static struct engine_request request_of(const struct task *task)
-{
-    return (struct engine_request){.prompt = task->prompt,
-                                   .negative_prompt = task->negative_prompt,
-                                   .model = task->model,
-                                   .width = (int)task->width,
-                                   .height = (int)task->height,
-                                   .frames = (int)task->frames,
-                                   .fps = (int)task->fps,
-                                   .steps = (int)task->steps,
-                                   .seed = task->seed,
-                                   .guidance_scale = task->guidance_scale,
-                                   .flow_shift = task->flow_shift,
-                                   .options = task->options,
-                                   .attempt = (int)task->attempt,
-                                   .retry_count = (int)task->retry_count};
 }
 
 /* A clip of which nothing can be seen is a fault of the device or the model, worth one more try. */
@@ -235,15 +197,13 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
                              .on_frame = on_frame,
                              .checkpoint_due = on_checkpoint_due,
                              .checkpoint_save = on_checkpoint_save};
-    struct engine_request request = request_of(maker->task);
+    struct engine_request request = task_request(maker->task);
     struct video_params video = video_of(maker, request.width, request.height);
     AUTO_FREE char *checkpoint = NULL;
     run_beat(maker->run, ENGINE_LOAD, 0, 1);
     enum rl_rc rc = results_ready(maker, err);
     if (rc == RL_OK)
         rc = video_ready(&video, NULL, err); /* before GPU time is spent */
-    if (rc == RL_OK)
-        rc = check_memory(tasks, device, &request, maker->task, err);
     if (rc == RL_OK)
         rc = ensure_loaded(tasks, device, loaded, maker->task, err);
     if (rc == RL_OK) {

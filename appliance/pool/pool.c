@@ -16,7 +16,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define DEVICES_MAX  64
 #define IDLE_WAIT_MS 60000 /* a lost ring costs at most this; the doorbell is what wakes */
 #define TROUBLE_MS   1000  /* after a failed claim (disk full, store down) */
 
@@ -42,7 +41,7 @@ struct pool {
     pthread_mutex_t lock; /* guards: in workers[] what their struct says */
     pthread_cond_t end;
     size_t count;
-    struct worker workers[DEVICES_MAX];
+    struct worker workers[ENGINE_DEVICES_MAX];
 };
 
 static void log_failure(const char *event, const struct worker *worker, const struct rl_err *err)
@@ -125,7 +124,6 @@ static enum rl_rc start_workers(struct pool *pool, struct rl_err *err)
 enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
                       struct pool **ret_pool, struct rl_err *err)
 {
-    struct engine_device devices[DEVICES_MAX];
     struct pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return rl_fail(err, RL_NO_MEMORY, "pool");
@@ -134,12 +132,11 @@ enum rl_rc pool_start(struct tasks *tasks, pool_replace_fn replace, void *user,
     pool->tasks = tasks;
     pool->replace = replace;
     pool->user = user;
-    enum rl_rc rc = engines_devices(tasks_engines(tasks), devices, DEVICES_MAX, &pool->count, err);
-    for (size_t i = 0; rc == RL_OK && i < pool->count; i++)
+    const struct engine_device *devices = engines_devices(tasks_engines(tasks), &pool->count);
+    for (size_t i = 0; i < pool->count; i++)
         pool->workers[i].device = devices[i];
     tasks_set_slots(tasks, (int64_t)pool->count);
-    if (rc == RL_OK)
-        rc = start_workers(pool, err);
+    enum rl_rc rc = start_workers(pool, err);
     if (rc != RL_OK) {
         (void)pool_stop(pool, 5000); /* idle threads: they end at once */
         return rc;

@@ -36,6 +36,24 @@ static enum rl_rc queue_state(struct store_conn *conn, void *arg, struct rl_err 
     return rc;
 }
 
+/* The devices that hold it, where not all do. */
+static void explain_memory(const struct tasks *tasks, const struct task *task, struct rl_buf *out)
+{
+    size_t count, fit = 0;
+    const struct engine_device *devices = engines_devices(tasks->engines, &count);
+    const struct engine *engine = engines_find(tasks->engines, task->engine);
+    const struct engine_request request = task_request(task);
+    struct rl_buf names;
+    rl_buf_init(&names, 64 * count + 64);
+    for (size_t i = 0; engine && i < count; i++)
+        if (engine_fits(engine, &devices[i], &request))
+            rl_buf_fmt(&names, "%s%s", fit++ ? ", " : "", devices[i].id);
+    if (fit > 0 && fit < count)
+        rl_buf_fmt(out, "Only %.*s of %zu devices can hold it. ", (int)names.len, names.data,
+                   count);
+    rl_buf_free(&names);
+}
+
 static enum rl_rc explain_queued(struct tasks *tasks, const struct task *task, struct rl_buf *out,
                                  struct rl_err *err)
 {
@@ -72,6 +90,7 @@ static enum rl_rc explain_queued(struct tasks *tasks, const struct task *task, s
         rl_buf_fmt(out, "It is number %lld there; %lld of the workers are busy. ",
                    (long long)task->queue_position, (long long)runs_active(tasks));
     }
+    explain_memory(tasks, task, out);
     if (task->requeue_count > 0)
         rl_buf_fmt(out, "Its queue time-out struck %lld time(s) already. ",
                    (long long)task->requeue_count);

@@ -182,6 +182,9 @@ static enum rl_rc read_work(struct tasks *tasks, const struct rl_json *body, str
     rc = engines_resolve(tasks->engines, &wish, &found, &request, &task->options, err);
     if (rc != RL_OK)
         return rc;
+    struct rl_err why;
+    if (engines_fit(tasks->engines, found, &request, &why) != RL_OK)
+        return rl_fail_field(err, RL_INVALID_FIELD, "model", "%s", why.reason);
     task->width = request.width;
     task->height = request.height;
     task->frames = request.frames;

@@ -1,6 +1,8 @@
 /* Task rows between SQLite and struct task. The column order is task/columns.h. */
 #include "task/internal.h"
 
+#include "engine/engine.h"
+
 #include <string.h>
 
 void task_free(struct task *task)
@@ -83,6 +85,24 @@ enum task_status task_status_of(const struct task *task)
     enum task_status status = TASK_CREATED;
     (void)task_status_parse(task->status, &status); /* task_read_row refused anything else */
     return status;
+}
+
+struct engine_request task_request(const struct task *task)
+{
+    return (struct engine_request){.prompt = task->prompt,
+                                   .negative_prompt = task->negative_prompt,
+                                   .model = task->model,
+                                   .width = (int)task->width,
+                                   .height = (int)task->height,
+                                   .frames = (int)task->frames,
+                                   .fps = (int)task->fps,
+                                   .steps = (int)task->steps,
+                                   .seed = task->seed,
+                                   .guidance_scale = task->guidance_scale,
+                                   .flow_shift = task->flow_shift,
+                                   .options = task->options,
+                                   .attempt = (int)task->attempt,
+                                   .retry_count = (int)task->retry_count};
 }
 
 enum rl_rc task_set_text(char **field, const char *text, struct rl_err *err)

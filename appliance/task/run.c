@@ -18,13 +18,14 @@ struct run *run_find_locked(struct tasks *tasks, int64_t task_id, int64_t attemp
     return run;
 }
 
-#define CLAIM_TRIES 8 /* heads that cannot be claimed and are put off, per claim */
+#define CLAIM_TRIES 8 /* heads that cannot be claimed and are put off or refused, per claim */
 
 struct claim_work {
     struct tasks *tasks;
     const struct engine_device *device;
     int64_t task_id;   /* the head; 0 = nothing may run now */
     struct task *task; /* owned; NULL: the same */
+    bool refused;      /* the head can never run: it is FAILED now, the next one is the head */
     struct run *run;   /* owned: goes live with the COMMIT */
 };
 
@@ -90,16 +91,44 @@ static void go_live(void *ctx, void *arg)
     pthread_mutex_unlock(&tasks->live_lock);
 }
 
+/* Fails with the reason where no device of this machine can ever make it. */
+static enum rl_rc runnable(const struct tasks *tasks, const struct task *task,
+                           const struct engine_request *request, struct rl_err *err)
+{
+    const struct engine *engine = engines_find(tasks->engines, task->engine);
+    if (!engine || !engine_find_model(engine, task->model))
+        return rl_fail(err, RL_ENGINE_GONE,
+                       "engine %s with model %s is not installed here any more", task->engine,
+                       task->model);
+    return engines_fit(tasks->engines, engine, request, err);
+}
+
+/* What can never run costs no attempt. What this device cannot hold and another can is left for it.
+ */
 static enum rl_rc take_head(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct claim_work *work = arg;
     enum rl_rc rc = task_load(conn, work->task_id, &work->task, err);
     if (rc != RL_OK)
         return rc;
+    struct rl_err why;
+    struct engine_request request = task_request(work->task);
     struct task_move move = {.from = TASK_QUEUED,
                              .to = TASK_PROCESSING,
                              .worker_id = work->device->id,
                              .epoch = work->tasks->epoch};
+    work->refused = runnable(work->tasks, work->task, &request, &why) != RL_OK;
+    if (work->refused) {
+        move.to = TASK_FAILED;
+        move.reason = move.error_code = rl_code_name(why.code);
+        move.error_msg = why.reason;
+        return task_move(work->tasks, conn, work->task, &move, err);
+    }
+    if (!engine_fits(engines_find(work->tasks->engines, work->task->engine), work->device,
+                     &request)) {
+        task_free(STEAL(work->task));
+        return RL_OK;
+    }
     rc = task_move(work->tasks, conn, work->task, &move, err);
     return rc == RL_OK ? store_on_commit(conn, go_live, work, NULL, err) : rc;
 }
@@ -115,7 +144,7 @@ static enum rl_rc claim(struct store_conn *conn, void *arg, struct rl_err *err)
         bool dealt;
         rc = task_deal(work->tasks, conn, work->task_id, take_head, work, SQL_CLAIM_DEFER, &dealt,
                        err);
-        if (rc != RL_OK || dealt)
+        if (rc != RL_OK || (dealt && !work->refused))
             return rc;
     }
     task_free(STEAL(work->task));

@@ -222,8 +222,11 @@ enum rl_rc key_token_check(struct tasks *tasks, const char *purpose, const char 
 struct run; /* one claimed attempt: the fence (task_id, attempt, epoch), the live figures and the
                stop flag */
 
+/* What the engine is asked for; the texts are borrowed with the task. Needs engine/engine.h. */
+struct engine_request task_request(const struct task *task);
 /* Claim the head of the queue for this worker; *ret_run NULL when nothing may run now.
- * The row says PROCESSING, durably, before this returns. */
+ * The row says PROCESSING, durably, before this returns. A head that can never run here (engine or
+ * model gone, too large for every device) is FAILED instead, without an attempt. */
 enum rl_rc run_claim(struct tasks *tasks, const struct engine_device *device, struct run **ret_run,
                      struct rl_err *err) RL_NODISCARD;
 const struct task *run_task(const struct run *run); /* borrowed with the run */

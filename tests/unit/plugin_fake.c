@@ -43,6 +43,13 @@ static enum rl_rc fake_usage(const struct engine_device *device, struct engine_u
     return RL_OK;
 }
 
+/* 1 GiB, and 1 kB for each pixel of each frame. */
+static int64_t fake_memory(const struct engine *engine, const struct engine_request *request)
+{
+    (void)engine;
+    return (INT64_C(1) << 30) + INT64_C(1000) * request->width * request->height * request->frames;
+}
+
 static enum rl_rc fake_load(const struct config *cfg, const struct engine_device *device,
                             const char *model, struct engine_run **ret_run, struct rl_err *err)
 {
@@ -140,6 +147,7 @@ const struct engine *reeld_engine_plugin(void)
                                          .load = fake_load,
                                          .generate = fake_generate,
                                          .unload = fake_unload,
+                                         .memory_bytes = fake_memory,
                                          .usage = fake_usage};
     return &engine;
 }

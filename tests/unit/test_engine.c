@@ -117,30 +117,25 @@ static void test_open_another_abi_is_left_out(void **state)
 static void test_devices_cpu_slots_without_a_gpu(void **state)
 {
     (void)state;
-    struct engine_device devices[8];
     size_t n = 99;
-    struct rl_err err = {0};
     struct engines *engines = open_engines("", "pool.cpu_slots=3");
-    assert_int_equal(engines_devices(engines, devices, 8, &n, &err), RL_OK);
+    const struct engine_device *devices = engines_devices(engines, &n);
     assert_int_equal(n, 3);
     assert_string_equal(devices[0].id, "cpu0");
     assert_string_equal(devices[2].id, "cpu2");
     assert_string_equal(devices[2].backend, "cpu");
     assert_false(devices[0].gpu);
-    assert_int_equal(engines_devices(engines, devices, 2, &n, &err), RL_OK);
-    assert_int_equal(n, 2); /* no more than there is room for */
+    assert_true(devices[0].mem_bytes > INT64_C(1) << 27); /* the machine's */
     engines_close(engines);
 }
 
 static void test_devices_gpus_of_a_plugin_replace_the_cpu_slots(void **state)
 {
     (void)state;
-    struct engine_device devices[8];
     size_t n = 0;
-    struct rl_err err = {0};
     link_plugin(PLUGIN_FAKE, "20-fake.so");
     struct engines *engines = open_engines(dir, "pool.cpu_slots=3");
-    assert_int_equal(engines_devices(engines, devices, 8, &n, &err), RL_OK);
+    const struct engine_device *devices = engines_devices(engines, &n);
     assert_int_equal(n, 2);
     assert_string_equal(devices[0].id, "gpu0");
     assert_string_equal(devices[1].id, "gpu1");
@@ -153,13 +148,12 @@ static void test_devices_gpus_of_a_plugin_replace_the_cpu_slots(void **state)
 static void test_usage_is_asked_of_the_engine_that_knows_the_device(void **state)
 {
     (void)state;
-    struct engine_device devices[8], cpu = {.id = "cpu0", .backend = "cpu"};
+    struct engine_device cpu = {.id = "cpu0", .backend = "cpu"};
     struct engine_usage usage;
     size_t n = 0;
-    struct rl_err err = {0};
     link_plugin(PLUGIN_FAKE, "20-fake.so");
     struct engines *engines = open_engines(dir, "pool.cpu_slots=1");
-    assert_int_equal(engines_devices(engines, devices, 8, &n, &err), RL_OK);
+    const struct engine_device *devices = engines_devices(engines, &n);
     engines_usage(engines, &devices[0], &usage);
     assert_int_equal(usage.mem_total_bytes, INT64_C(8) << 30);
     assert_int_equal(usage.mem_free_bytes, INT64_C(4) << 30);
@@ -169,6 +163,30 @@ static void test_usage_is_asked_of_the_engine_that_knows_the_device(void **state
     assert_true(usage.utilisation < 0); /* its driver does not count */
     engines_usage(engines, &cpu, &usage);
     assert_true(usage.mem_total_bytes == -1 && usage.mem_free_bytes == -1);
+    engines_close(engines);
+}
+
+static void test_fit_compares_the_need_with_every_device(void **state)
+{
+    (void)state;
+    struct rl_err err = {0};
+    size_t n = 0;
+    link_plugin(PLUGIN_FAKE, "20-fake.so");
+    struct engines *engines = open_engines(dir, NULL);
+    const struct engine *fake = engines_find(engines, "fake");
+    struct engine_request request = {.model = "small", .width = 832, .height = 480, .frames = 17};
+    struct engine_device device = engines_devices(engines, &n)[0]; /* 8 GiB; it takes 7.86e9 */
+    assert_true(engine_fits(fake, &device, &request));
+    assert_int_equal(engines_fit(engines, fake, &request, &err), RL_OK);
+    request.frames = 21;
+    assert_false(engine_fits(fake, &device, &request));
+    assert_int_equal(engines_fit(engines, fake, &request, &err), RL_OUT_OF_GPU_MEMORY);
+    assert_string_equal(err.reason, "21 frames of 832 x 480 by model small need 9.5 GB of memory, "
+                                    "and gpu0 has 8.6 GB");
+    device.mem_bytes = 0; /* not known */
+    assert_true(engine_fits(fake, &device, &request));
+    assert_int_equal(engines_fit(engines, engines_find(engines, "testpattern"), &request, &err),
+                     RL_OK);
     engines_close(engines);
 }
 
@@ -182,13 +200,12 @@ static enum rl_rc keep_first_byte(void *user, const struct engine_frame *frame, 
 static void test_runs_on_and_a_run_on_each_device(void **state)
 {
     (void)state;
-    struct engine_device devices[8];
     size_t n = 0;
     struct rl_err err = {0};
     link_plugin(PLUGIN_FAKE, "20-fake.so");
     struct engines *engines = open_engines(dir, NULL);
     const struct engine *fake = engines_find(engines, "fake");
-    assert_int_equal(engines_devices(engines, devices, 8, &n, &err), RL_OK);
+    const struct engine_device *devices = engines_devices(engines, &n);
     const struct engine_device cpu = {.id = "cpu0", .backend = "cpu"};
     assert_false(engine_runs_on(fake, &cpu));
     assert_true(engine_runs_on(engines_find(engines, "testpattern"), &cpu));
@@ -303,6 +320,7 @@ int main(void)
         WITH_DIR(test_devices_cpu_slots_without_a_gpu),
         WITH_DIR(test_devices_gpus_of_a_plugin_replace_the_cpu_slots),
         WITH_DIR(test_usage_is_asked_of_the_engine_that_knows_the_device),
+        WITH_DIR(test_fit_compares_the_need_with_every_device),
         WITH_DIR(test_runs_on_and_a_run_on_each_device),
         cmocka_unit_test(test_phase_name_all),
         WITH_DIR(test_json_publishes_limits_defaults_and_options),

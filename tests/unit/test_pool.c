@@ -4,6 +4,8 @@
 // link: PkgConfig::sqlite3 -Wl,--wrap=testpattern_engine
 #include "test_pool_world.h"
 
+#include "base/buf.h"
+
 #include "engine/testpattern/testpattern.h"
 
 #include <pthread.h>
@@ -15,6 +17,7 @@
 static struct {
     bool on;
     int devices;
+    int64_t memory[2]; /* of the devices, bytes; 0 = not known. A clip takes one for each frame. */
     pthread_mutex_t lock; /* guards: inside, open */
     pthread_cond_t change;
     int inside;       /* runs in generate */
@@ -32,7 +35,8 @@ static enum rl_rc stage_probe(struct engine_device *devices, size_t room, size_t
     (void)err;
     *ret_count = (size_t)stage.devices < room ? (size_t)stage.devices : room;
     for (size_t i = 0; i < *ret_count; i++) {
-        devices[i] = (struct engine_device){.gpu = true, .index = (int)i};
+        devices[i] = (struct engine_device){
+            .gpu = true, .index = (int)i, .mem_bytes = i < 2 ? stage.memory[i] : 0};
         (void)snprintf(devices[i].id, sizeof devices[i].id, "gpu%zu", i);
         (void)snprintf(devices[i].backend, sizeof devices[i].backend, "stage");
     }
@@ -126,6 +130,12 @@ static void stage_unload(struct engine_run *run)
     free(run);
 }
 
+static int64_t stage_memory(const struct engine *engine, const struct engine_request *request)
+{
+    (void)engine;
+    return request->frames;
+}
+
 static const struct engine_model stage_models[] = {{.name = "stage",
                                                     .doc = "64 by 64",
                                                     .min_px = 64,
@@ -148,7 +158,8 @@ static const struct engine stage_engine = {.abi = ENGINE_ABI,
                                            .probe = stage_probe,
                                            .load = stage_load,
                                            .generate = stage_generate,
-                                           .unload = stage_unload};
+                                           .unload = stage_unload,
+                                           .memory_bytes = stage_memory};
 
 const struct engine *__real_testpattern_engine(void);
 const struct engine *__wrap_testpattern_engine(void);
@@ -179,6 +190,7 @@ static void open_scene(struct scene *s, int devices)
 {
     stage.on = devices > 0;
     stage.devices = devices;
+    stage.memory[0] = stage.memory[1] = 0;
     stage.inside = 0;
     stage.open = false;
     atomic_store(&stage.loads, 0);
@@ -385,6 +397,114 @@ static void test_pool_hung_engine_is_given_up(void **state)
     close_scene(&s); /* a second stop, of which the other worker knows already */
 }
 
+static void reopen(struct scene *s)
+{
+    check_close(&s->check);
+    world_close(&s->w);
+    world_open(&s->w);
+    check_open(&s->check, s->w.dir);
+}
+
+static int64_t submit_frames(struct scene *s, const char *prompt, int frames)
+{
+    char body[160];
+    (void)snprintf(body, sizeof body, "{\"prompt\":\"%s\",\"frames\":%d}", prompt, frames);
+    AUTO_TASK struct task *task = world_submit(&s->w, body);
+    return task->task_id;
+}
+
+static void expect_error(struct scene *s, int64_t id, const char *code, const char *words)
+{
+    AUTO_TASK struct task *task = world_get(&s->w, id);
+    assert_string_equal(task->error_code, code);
+    if (!strstr(task->error_msg, words))
+        fail_msg("\"%s\" does not say \"%s\"", task->error_msg, words);
+}
+
+/* What no device holds is refused at the door, and where the machine has changed since, before a
+ * claim: no attempt, no load, and those behind it run. */
+static void test_pool_what_fits_nowhere_is_never_claimed(void **state)
+{
+    (void)state;
+    static struct scene s;
+    struct rl_err err;
+    struct submit_reply reply;
+    static const char body[] = "{\"prompt\":\"large\",\"frames\":4}";
+    int64_t large[12];
+    open_scene(&s, 2);
+    stage.memory[0] = stage.memory[1] = 4;
+    reopen(&s);
+    for (size_t i = 0; i < RL_ARRAY_LEN(large); i++) { /* more than one claim looks at */
+        char prompt[16];
+        (void)snprintf(prompt, sizeof prompt, "large%zu", i);
+        large[i] = submit_frames(&s, prompt, 4);
+    }
+    int64_t small = submit_frames(&s, "small", 1);
+    stage.memory[0] = 1;
+    stage.memory[1] = 3;
+    reopen(&s);
+    assert_int_equal(task_submit(s.w.tasks, &owner, body, strlen(body), NULL, &reply, &err),
+                     RL_INVALID_FIELD);
+    assert_string_equal(err.field, "model");
+    assert_non_null(strstr(err.reason, "4 frames of 64 x 64"));
+    assert_non_null(strstr(err.reason, "gpu1"));
+    start_pool(&s);
+    wait_status(&s.w, &s.check, small, "SUCCEEDED", false);
+    for (size_t i = 0; i < RL_ARRAY_LEN(large); i++) {
+        expect(&s, large[i], "FAILED", 0, 0);
+        expect_error(&s, large[i], "OUT_OF_GPU_MEMORY", "and gpu1 has");
+    }
+    assert_int_equal(atomic_load(&stage.loads), 1);
+    close_scene(&s);
+}
+
+/* Twice the work of which only the second device can hold the larger half. */
+static void test_pool_a_task_goes_to_a_device_that_holds_it(void **state)
+{
+    (void)state;
+    static struct scene s;
+    int64_t ids[6];
+    open_scene(&s, 2);
+    stage.memory[0] = 2;
+    stage.memory[1] = 4;
+    reopen(&s);
+    for (int i = 0; i < 6; i++) {
+        char prompt[16];
+        (void)snprintf(prompt, sizeof prompt, "p%d", i);
+        ids[i] = submit_frames(&s, prompt, 2 + 2 * (i % 2));
+    }
+    AUTO_BUF struct rl_buf why;
+    struct rl_err err;
+    rl_buf_init(&why, 4096);
+    AUTO_TASK struct task *waiting = world_get(&s.w, ids[1]);
+    world_ok(task_explain(s.w.tasks, waiting, &why, &err), &err);
+    assert_non_null(memmem(why.data, why.len, "Only gpu1 of 2 devices", 22));
+    start_pool(&s);
+    for (int i = 0; i < 6; i++) {
+        wait_status(&s.w, &s.check, ids[i], "SUCCEEDED", false);
+        AUTO_TASK struct task *task = world_get(&s.w, ids[i]);
+        if (i % 2)
+            assert_string_equal(task->worker_id, "gpu1");
+        assert_int_equal(task->attempt, 1);
+    }
+    close_scene(&s);
+}
+
+static void test_pool_a_gone_model_is_never_claimed(void **state)
+{
+    (void)state;
+    static struct scene s;
+    open_scene(&s, 1);
+    int64_t gone = submit(&s, "gone");
+    stage.on = false;
+    reopen(&s);
+    start_pool(&s);
+    wait_status(&s.w, &s.check, gone, "FAILED", false);
+    expect(&s, gone, "FAILED", 0, 0);
+    expect_error(&s, gone, "ENGINE_GONE", "model stage is not installed");
+    close_scene(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -396,6 +516,9 @@ int main(void)
         cmocka_unit_test(test_pool_drain_hands_back),
         cmocka_unit_test(test_pool_hard_cancel_stops_the_run),
         cmocka_unit_test(test_pool_hung_engine_is_given_up),
+        cmocka_unit_test(test_pool_what_fits_nowhere_is_never_claimed),
+        cmocka_unit_test(test_pool_a_task_goes_to_a_device_that_holds_it),
+        cmocka_unit_test(test_pool_a_gone_model_is_never_claimed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

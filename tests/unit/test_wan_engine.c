@@ -436,7 +436,7 @@ static void test_estimate_is_what_a_clip_needs(void **state)
         dit_clip_free(dit_clip);
         must(vae_clip_new(run.vae, size.h, size.w, &vae_clip, &err), &err);
         w.ops->memory(w.ctx, false, &now, &peak);
-        double told = (double)estimate_bytes(w.model, sizeof(float), true, size, prompts);
+        double told = (double)estimate_bytes(wan_model_config(w.model), sizeof(float), true, size, prompts);
         print_message("told %.0f, needed %zu bytes\n", told, peak);
         assert_true(told > 0.97 * (double)peak && told < 1.05 * (double)peak);
         vae_clip_free(vae_clip);
@@ -454,12 +454,12 @@ static void test_memory_bytes_grows_with_the_model_alone(void **state)
 {
     const struct machine *m = *state;
     struct engine_request request = request_of("{}");
-    int64_t own = m->engine->memory_bytes(m->cfg, &request);
+    int64_t own = m->engine->memory_bytes(m->engine, &request);
     assert_true(own > 100000 && own < 10000000);
     request.width = request.height = 16 * PX; /* shown larger, not made larger */
-    assert_int_equal(m->engine->memory_bytes(m->cfg, &request), own);
+    assert_int_equal(m->engine->memory_bytes(m->engine, &request), own);
     request.model = "gone";
-    assert_int_equal(m->engine->memory_bytes(m->cfg, &request), 0);
+    assert_int_equal(m->engine->memory_bytes(m->engine, &request), 0);
 }
 
 int main(void)

@@ -101,14 +101,14 @@ static void test_model_bytes(void **state)
     fill(&wan_1_3b, "BF16");
     write_comfy();
     struct wan_model *model = opened();
-    assert_int_equal(wan_model_bytes(model, WAN_DIT, 2, true),
+    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_DIT, 2, true),
                      2 * (1418996800 - dit_f32) + 4 * dit_f32);
-    assert_int_equal(wan_model_bytes(model, WAN_DIT, 4, false), 4 * INT64_C(1418996800));
-    assert_int_equal(wan_model_bytes(model, WAN_TEXT, 2, true),
+    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_DIT, 4, false), 4 * INT64_C(1418996800));
+    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_TEXT, 2, true),
                      24 * (2 * layer + 4 * layer_f32) + 4 * 4096);
-    assert_int_equal(wan_model_bytes(model, WAN_TEXT, 2, false),
+    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_TEXT, 2, false),
                      2 * layer + 4 * layer_f32 + 4 * 4096);
-    assert_int_equal(wan_model_bytes(model, WAN_VAE, 4, true),
+    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_VAE, 4, true),
                      4 * wan_model_parameters(model, WAN_VAE));
     wan_model_close(model);
 }

@@ -67,7 +67,7 @@ static void test_published_memory_is_the_estimate(void **state)
     fill(&wan_1_3b, "BF16");
     write_comfy();
     struct wan_model *model = opened();
-    double estimate = (double)estimate_default(model, 2);
+    double estimate = (double)estimate_default(wan_model_config(model), 2);
     for (size_t i = 0; i < published_count; i++) {
         double told = (double)published_models[i].memory_bytes;
         if (fabs(told / estimate - 1) > 0.05)

@@ -54,14 +54,12 @@ static int64_t vae_buffers(const struct wan_vae_config *c, struct clip_size size
     return bytes;
 }
 
-int64_t estimate_bytes(const struct wan_model *model, size_t act_bytes, bool resident,
+int64_t estimate_bytes(const struct wan_config *c, size_t act_bytes, bool resident,
                        struct clip_size size, int prompts)
 {
-    const struct wan_config *c = wan_model_config(model);
     int64_t act = (int64_t)act_bytes, bytes = 0;
     for (int part = 0; part < WAN_PARTS; part++)
-        bytes +=
-            wan_model_bytes(model, (enum wan_part)part, act_bytes, part != WAN_TEXT || resident);
+        bytes += wan_config_bytes(c, (enum wan_part)part, act_bytes, part != WAN_TEXT || resident);
     bytes += SAMPLER_COPIES * F32 * c->dit.channels * size.f * size.h * size.w;
     bytes += prompts * prompt_bytes(&c->dit, act);
     return bytes + most(most(text_buffers(&c->text, c->dit.text_len, act),
@@ -69,17 +67,21 @@ int64_t estimate_bytes(const struct wan_model *model, size_t act_bytes, bool res
                         vae_buffers(&c->vae, size, act));
 }
 
-bool estimate_text_stays(const struct wan_model *model, size_t act_bytes)
+bool estimate_text_stays(const struct wan_config *c, size_t act_bytes)
 {
-    return wan_model_bytes(model, WAN_TEXT, act_bytes, true) <= TEXT_RESIDENT_BYTES;
+    return wan_config_bytes(c, WAN_TEXT, act_bytes, true) <= TEXT_RESIDENT_BYTES;
 }
 
-int64_t estimate_default(const struct wan_model *model, size_t act_bytes)
+int64_t estimate_clip(const struct wan_config *c, size_t act_bytes, struct clip_size size,
+                      double guidance)
 {
-    const struct wan_config *c = wan_model_config(model);
-    const struct wan_defaults *d = &c->defaults;
+    return estimate_bytes(c, act_bytes, estimate_text_stays(c, act_bytes), size,
+                          guidance != 1 ? 2 : 1);
+}
 
-    return estimate_bytes(model, act_bytes, estimate_text_stays(model, act_bytes),
-                          clip_size_of(c, d->width, d->height, d->frames),
-                          d->guidance != 1 ? 2 : 1);
+int64_t estimate_default(const struct wan_config *c, size_t act_bytes)
+{
+    const struct wan_defaults *d = &c->defaults;
+    return estimate_clip(c, act_bytes, clip_size_of(c, d->width, d->height, d->frames),
+                         d->guidance);
 }

@@ -422,13 +422,13 @@ static enum rl_rc add_need(void *user, const struct need *need, struct rl_err *e
     return RL_OK;
 }
 
-int64_t wan_model_bytes(const struct wan_model *model, enum wan_part part, size_t act_bytes,
-                        bool resident)
+int64_t wan_config_bytes(const struct wan_config *config, enum wan_part part, size_t act_bytes,
+                         bool resident)
 {
     struct estimate e = {
         .act_bytes = (int64_t)act_bytes, .layered = part == WAN_TEXT && !resident, .layer = -1};
     const struct needs needs = {.user = &e, .each = add_need};
 
-    (void)needs_of(&model->config, part, &needs, NULL); /* add_need cannot fail */
+    (void)needs_of(config, part, &needs, NULL); /* add_need cannot fail */
     return e.bytes + e.largest;
 }

@@ -123,7 +123,7 @@ int64_t wan_model_parameters(const struct wan_model *model, enum wan_part part);
 /* Bytes of a part's parameters on a device: matrices in act_bytes per element, the rest in f32; the
  * table of embeddings stays in the file. resident: false counts one layer of the text encoder at a
  * time (the other parts are always resident). */
-int64_t wan_model_bytes(const struct wan_model *model, enum wan_part part, size_t act_bytes,
-                        bool resident);
+int64_t wan_config_bytes(const struct wan_config *config, enum wan_part part, size_t act_bytes,
+                         bool resident);
 
 #endif

@@ -22,6 +22,7 @@
 struct listed {
     struct engine engine; /* first: the one is cast to the other */
     struct engine_model models[LIBRARY_MODELS];
+    struct wan_config configs[LIBRARY_MODELS]; /* of the same */
     char docs[LIBRARY_MODELS][DOC_BYTES];
     struct library library;
 };
@@ -109,7 +110,8 @@ static enum rl_rc add_model(const struct config *cfg, struct listed *l, const ch
                rl_code_name(rc), rl_log_quote(why.reason, text, sizeof text));
         return RL_OK;
     }
-    l->models[i] = limits(wan_model_config(model));
+    l->configs[i] = *wan_model_config(model);
+    l->models[i] = limits(&l->configs[i]);
     describe(model, l->docs[i]);
     l->models[i].name = name;
     l->models[i].doc = l->docs[i];
@@ -174,7 +176,8 @@ static enum rl_rc load_networks(struct engine_run *run, struct rl_err *err)
     enum rl_rc rc = wan_model_tokenizer(run->model, &run->tokenizer, err);
     if (rc == RL_OK)
         rc = text_new(run->ops, run->ctx, run->model,
-                      estimate_text_stays(run->model, run->ops->act_bytes), &run->text, err);
+                      estimate_text_stays(wan_model_config(run->model), run->ops->act_bytes),
+                      &run->text, err);
     if (rc == RL_OK)
         rc = dit_new(run->ops, run->ctx, run->model, &run->dit, err);
     if (rc == RL_OK)
@@ -203,18 +206,16 @@ static enum rl_rc load(const struct config *cfg, const struct engine_device *dev
     return RL_OK;
 }
 
-static int64_t memory_bytes(const struct config *cfg, const struct engine_request *request)
+static int64_t memory_bytes(const struct engine *engine, const struct engine_request *request)
 {
-    struct wan_model *model = NULL;
-    if (library_model(cfg, request->model, &model, NULL) != RL_OK)
+    const struct listed *l = (const struct listed *)engine; /* its first member */
+    const struct engine_model *model = engine_find_model(engine, request->model);
+    if (!model)
         return 0;
-    size_t act_bytes = ops_cpu()->act_bytes;
-    int64_t bytes = estimate_bytes(
-        model, act_bytes, estimate_text_stays(model, act_bytes),
-        clip_size_of(wan_model_config(model), request->width, request->height, request->frames),
-        request->guidance_scale != 1 ? 2 : 1);
-    wan_model_close(model);
-    return bytes;
+    const struct wan_config *c = &l->configs[model - l->models];
+    return estimate_clip(c, ops_cpu()->act_bytes,
+                         clip_size_of(c, request->width, request->height, request->frames),
+                         request->guidance_scale);
 }
 
 /* ---- the engine ---- */
