@@ -436,7 +436,8 @@ static void test_estimate_is_what_a_clip_needs(void **state)
         dit_clip_free(dit_clip);
         must(vae_clip_new(run.vae, size.h, size.w, &vae_clip, &err), &err);
         w.ops->memory(w.ctx, false, &now, &peak);
-        double told = (double)estimate_bytes(wan_model_config(w.model), sizeof(float), true, size, prompts);
+        double told =
+            (double)estimate_bytes(wan_model_config(w.model), sizeof(float), true, size, prompts);
         print_message("told %.0f, needed %zu bytes\n", told, peak);
         assert_true(told > 0.97 * (double)peak && told < 1.05 * (double)peak);
         vae_clip_free(vae_clip);

@@ -103,7 +103,8 @@ static void test_model_bytes(void **state)
     struct wan_model *model = opened();
     assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_DIT, 2, true),
                      2 * (1418996800 - dit_f32) + 4 * dit_f32);
-    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_DIT, 4, false), 4 * INT64_C(1418996800));
+    assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_DIT, 4, false),
+                     4 * INT64_C(1418996800));
     assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_TEXT, 2, true),
                      24 * (2 * layer + 4 * layer_f32) + 4 * 4096);
     assert_int_equal(wan_config_bytes(wan_model_config(model), WAN_TEXT, 2, false),
