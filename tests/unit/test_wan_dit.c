@@ -97,7 +97,7 @@ static void one_prompt(const struct world *w)
 static void test_forward_gives_the_velocity_of_pytorch(void **state)
 {
     (void)state;
-    over_all(one_prompt);
+    over_all(false, one_prompt);
 }
 
 /* Two prompts in one call give what they give alone. */
@@ -116,7 +116,7 @@ static void two_prompts(const struct world *w)
 static void test_forward_with_two_prompts(void **state)
 {
     (void)state;
-    over_all(two_prompts);
+    over_all(false, two_prompts);
 }
 
 static void test_rope_as_pytorch(void **state)

@@ -74,7 +74,7 @@ static void whole_run(const struct world *w)
 static void test_run_ends_where_pytorch_s_does(void **state)
 {
     (void)state;
-    over_all(whole_run);
+    over_all(true, whole_run);
 }
 
 int main(void)

@@ -39,7 +39,7 @@ static void encode(const struct world *w)
 static void test_encode_gives_the_rows_of_pytorch(void **state)
 {
     (void)state;
-    over_all(encode);
+    over_all(false, encode);
 }
 
 static void test_bucket_as_pytorch(void **state)

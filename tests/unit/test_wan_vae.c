@@ -58,7 +58,7 @@ static void decode(const struct world *w)
 static void test_decode_gives_the_frames_of_pytorch(void **state)
 {
     (void)state;
-    over_all(decode);
+    over_all(false, decode);
 }
 
 static void test_decode_ends_with_the_sink_s_error(void **state)

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "engine/wan/cpu/cpu.h"
 #include "engine/wan/model.h"
 #include "engine/wan/ops.h"
 
@@ -137,24 +138,33 @@ static inline void *to_act(const struct world *w, const float *host, size_t n)
     return act;
 }
 
-/* Runs the test with every model over every implementation. */
-static inline void over_all(void (*test)(const struct world *w))
+static inline void over_both(const struct ops *ops, bool tiny_alone,
+                             void (*test)(const struct world *w))
 {
     static const struct {
         const char *folder, *expected;
     } models[] = {{WAN_TINY, WAN_TINY "/expected.safetensors"},
                   {WAN_STARTER, WAN_TINY "/starter.safetensors"}};
-    const struct ops *all[] = {ops_reference(), ops_cpu()};
-    for (size_t m = 0; m < RL_ARRAY_LEN(models); m++)
-        for (size_t i = 0; i < RL_ARRAY_LEN(all); i++) {
-            struct world w;
-            if (access(models[m].expected, R_OK) != 0)
-                continue;
-            world_open_model(&w, all[i], models[m].folder, models[m].expected);
-            print_message("%s\n", wan_model_config(w.model)->name);
-            test(&w);
-            world_close(&w);
-        }
+    for (size_t m = 0; ops && m < (tiny_alone ? 1 : RL_ARRAY_LEN(models)); m++) {
+        struct world w;
+        world_open_model(&w, ops, models[m].folder, models[m].expected);
+        print_message("%s\n", wan_model_config(w.model)->name);
+        test(&w);
+        world_close(&w);
+    }
+}
+
+/* Runs the test with both models over the plain forms and over everything this CPU can do. slow:
+ * the starter only over the best of that and over what every CPU can do. */
+static inline void over_all(bool slow, void (*test)(const struct world *w))
+{
+    over_both(ops_reference(), slow, test);
+    for (size_t level = 0; level < cpu_levels(); level++) {
+        const char *name;
+        const struct ops *ops = cpu_table(level, &name);
+        print_message("%s: %s\n", name, ops ? "" : "not on this CPU");
+        over_both(ops, slow && ops != ops_cpu() && level + 1 < cpu_levels(), test);
+    }
 }
 
 #endif
