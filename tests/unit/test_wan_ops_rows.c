@@ -178,23 +178,6 @@ static void test_elementwise(void **state)
     on_every_level(elementwise);
 }
 
-static void embed(const struct world *w)
-{
-    static const int32_t ids[] = {3, 0, 0, 2};
-    float table[4 * 5], y[4 * 5] = {0};
-    for (int i = 0; i < 20; i++)
-        table[i] = (float)i;
-    w->fast[0].ops->embed(w->fast[0].ctx, y, table, ids, 4, 5);
-    for (int i = 0; i < 20; i++)
-        assert_true(y[i] == (float)(ids[i / 5] * 5 + i % 5));
-}
-
-static void test_embed(void **state)
-{
-    (void)state;
-    on_every_level(embed);
-}
-
 /* ---- latents and pictures ---- */
 
 static void run_patchify(const struct side *s, const void *args, float *y)
@@ -461,7 +444,6 @@ int main(void)
         cmocka_unit_test(test_norms),
         cmocka_unit_test(test_rms_rope),
         cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_embed),
         cmocka_unit_test(test_latents),
         cmocka_unit_test(test_to_rgb),
         cmocka_unit_test(test_source_read),

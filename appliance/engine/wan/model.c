@@ -422,6 +422,29 @@ static enum rl_rc add_need(void *user, const struct need *need, struct rl_err *e
     return RL_OK;
 }
 
+struct wanted {
+    const struct part *part;
+    int layer;
+    bool soon;
+};
+
+static enum rl_rc want_need(void *user, const struct need *need, struct rl_err *err)
+{
+    const struct wanted *w = user;
+    const struct tensor *t = need->layer == w->layer ? part_find(w->part, need->name) : NULL;
+    (void)err;
+    if (t)
+        safetensors_want(t, w->soon);
+    return RL_OK;
+}
+
+void wan_model_want(const struct wan_model *model, enum wan_part part, int layer, bool soon)
+{
+    struct wanted w = {.part = &model->parts[part], .layer = layer, .soon = soon};
+    const struct needs needs = {.user = &w, .each = want_need};
+    (void)needs_of(&model->config, part, &needs, NULL); /* want_need cannot fail */
+}
+
 int64_t wan_config_bytes(const struct wan_config *config, enum wan_part part, size_t act_bytes,
                          bool resident)
 {

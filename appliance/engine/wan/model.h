@@ -118,6 +118,10 @@ enum rl_rc wan_model_row(const struct wan_model *model, enum wan_part part, cons
                          int64_t row, int64_t cols, float *ret_values, struct rl_err *err)
     RL_NODISCARD;
 
+/* Tell the kernel that a layer of the part is read soon, or not again for a while: an encoder that
+ * is streamed reads ahead, and leaves nothing of its file in the process. */
+void wan_model_want(const struct wan_model *model, enum wan_part part, int layer, bool soon);
+
 /* Parameters that the networks use (of the VAE: the decoder's). */
 int64_t wan_model_parameters(const struct wan_model *model, enum wan_part part);
 /* Bytes of a part's parameters on a device: matrices in act_bytes per element, the rest in f32; the

@@ -122,9 +122,6 @@ struct ops {
      * SiLU if asked. */
     void (*channel_norm)(struct ops_ctx *ctx, void *y, const float *x, const float *gamma,
                          int64_t pixels, int64_t c, bool silu);
-    /* y f32 [n, d] = table row ids[i]; table as uploaded f32 [vocab, d] */
-    void (*embed)(struct ops_ctx *ctx, float *y, const float *table, const int32_t *ids, int64_t n,
-                  int64_t d);
     /* y f32 [n] = Σ a[i] · x[i], count ≤ 6 terms; y may be one of the x */
     void (*combine)(struct ops_ctx *ctx, float *y, const float *const *x, const float *a, int count,
                     int64_t n);

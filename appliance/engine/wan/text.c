@@ -205,6 +205,10 @@ static enum rl_rc layer_step(const struct text *t, const struct work *w, int i, 
     struct layer streamed = {.params = NULL};
     enum rl_rc rc = t->layers ? RL_OK : layer_load(t, i, &streamed, err);
     const struct layer *l = t->layers ? &t->layers[i] : &streamed;
+    if (!t->layers) {
+        wan_model_want(t->model, WAN_TEXT, i, false);
+        wan_model_want(t->model, WAN_TEXT, i + 1, true); /* beyond the last: of none */
+    }
     if (rc == RL_OK)
         rc = position_bias(t, w, l, err);
     if (rc == RL_OK) {

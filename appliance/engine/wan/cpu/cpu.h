@@ -129,8 +129,6 @@ void plain_to_act(struct ops_ctx *ctx, void *y, const float *x, int64_t n);
 void cpu_to_act(struct ops_ctx *ctx, void *y, const float *x, int64_t n);
 void plain_to_f32(struct ops_ctx *ctx, float *y, const void *x, int64_t n);
 void cpu_to_f32(struct ops_ctx *ctx, float *y, const void *x, int64_t n);
-void cpu_embed(struct ops_ctx *ctx, float *y, const float *table, const int32_t *ids, int64_t n,
-               int64_t d);
 void plain_combine(struct ops_ctx *ctx, float *y, const float *const *x, const float *a, int count,
                    int64_t n);
 void cpu_combine(struct ops_ctx *ctx, float *y, const float *const *x, const float *a, int count,

@@ -43,7 +43,6 @@ static const struct ops reference = {
     .rms_norm = plain_rms_norm,
     .rms_rope = plain_rms_rope,
     .channel_norm = plain_channel_norm,
-    .embed = cpu_embed,
     .combine = plain_combine,
     .patchify = plain_patchify,
     .unpatchify = cpu_unpatchify,
