@@ -12,6 +12,7 @@
 #include "engine/wan/estimate.h"
 #include "engine/wan/inspect.h"
 #include "engine/wan/published.h"
+#include "engine/wan/text.h"
 
 #include <math.h>
 
@@ -74,6 +75,64 @@ static void test_published_memory_is_the_estimate(void **state)
             fail_msg("%s: %.0f bytes, the estimate is %.0f", published_models[i].name, told,
                      estimate);
     }
+    wan_model_close(model);
+}
+
+/* KiB of mapped files that are in this process now. */
+static long mapped_kib(void)
+{
+    char line[128];
+    long kib = -1;
+    FILE *f = fopen("/proc/self/status", "r");
+    assert_non_null(f);
+    while (kib < 0 && fgets(line, sizeof line, f))
+        if (sscanf(line, "RssFile: %ld", &kib) != 1)
+            kib = -1;
+    (void)fclose(f);
+    assert_true(kib > 0);
+    return kib;
+}
+
+static bool keep_most(void *user, int done, int total)
+{
+    long *most = user, now = mapped_kib();
+    assert_int_equal(total, 24);
+    if (done > 0 && now > *most)
+        *most = now;
+    return true;
+}
+
+/* Of an encoder that is not resident, the file is not either: the layer at hand and the one ahead
+ * are there at most. (Of a quarter of the published widths: 600 MB instead of 11 GB.) */
+static void test_published_encoder_leaves_its_file(void **state)
+{
+    (void)state;
+    static const int32_t ids[] = {5, 600, 70000, 1};
+    long most = 0;
+    const struct watch watch = {.user = &most, .beat = keep_most};
+    struct ops_ctx *ctx = NULL;
+    struct text *t = NULL;
+    struct rl_err err = {0};
+    void *rows = NULL;
+    const struct ops *ops = ops_cpu();
+    struct wan_sizes quarter = wan_1_3b;
+    quarter.text_dim = quarter.inner = 1024;
+    quarter.text_ffn = 2560;
+    quarter.heads = 16;
+    const long layer_kib = (4L * 1024 * 1024 + 3L * 1024 * 2560) * 2 / 1024;
+    fill(&quarter, "BF16");
+    write_comfy();
+    struct wan_model *model = opened();
+    assert_int_equal(ops->open(0, 1, &ctx, &err), RL_OK);
+    assert_int_equal(text_new(ops, ctx, model, false, &t, &err), RL_OK);
+    assert_int_equal(ops->alloc(ctx, 4 * 1024 * ops->act_bytes, &rows, &err), RL_OK);
+    long before = mapped_kib();
+    assert_int_equal(text_encode(t, ids, 4, &watch, rows, &err), RL_OK);
+    print_message("%.1f layers\n", (double)(most - before) / (double)layer_kib);
+    assert_in_range(most - before, 0, 5 * layer_kib / 2);
+    ops->free(ctx, rows);
+    text_free(t);
+    ops->close(ctx);
     wan_model_close(model);
 }
 
@@ -179,6 +238,7 @@ int main(void)
         cmocka_unit_test(test_published_models_are_sane),
         TEST(test_published_sizes_are_the_networks),
         TEST(test_published_memory_is_the_estimate),
+        TEST(test_published_encoder_leaves_its_file),
         TEST(test_model_inspect),
         TEST(test_file_part),
     };

@@ -431,7 +431,8 @@ struct wanted {
 static enum rl_rc want_need(void *user, const struct need *need, struct rl_err *err)
 {
     const struct wanted *w = user;
-    const struct tensor *t = need->layer == w->layer ? part_find(w->part, need->name) : NULL;
+    bool meant = w->layer == WAN_WHOLE_PART || need->layer == w->layer;
+    const struct tensor *t = meant ? part_find(w->part, need->name) : NULL;
     (void)err;
     if (t)
         safetensors_want(t, w->soon);

@@ -118,8 +118,9 @@ enum rl_rc wan_model_row(const struct wan_model *model, enum wan_part part, cons
                          int64_t row, int64_t cols, float *ret_values, struct rl_err *err)
     RL_NODISCARD;
 
-/* Tell the kernel that a layer of the part is read soon, or not again for a while: an encoder that
- * is streamed reads ahead, and leaves nothing of its file in the process. */
+#define WAN_WHOLE_PART (-2)
+/* Tell the kernel that a layer of the part is read soon, or not again for a while: what was brought
+ * to a device leaves the process, and an encoder that is streamed reads ahead. */
 void wan_model_want(const struct wan_model *model, enum wan_part part, int layer, bool soon);
 
 /* Parameters that the networks use (of the VAE: the decoder's). */

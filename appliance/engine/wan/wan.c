@@ -182,6 +182,8 @@ static enum rl_rc load_networks(struct engine_run *run, struct rl_err *err)
         rc = dit_new(run->ops, run->ctx, run->model, &run->dit, err);
     if (rc == RL_OK)
         rc = vae_new(run->ops, run->ctx, run->model, &run->vae, err);
+    for (int part = 0; part < WAN_PARTS && rc == RL_OK; part++)
+        wan_model_want(run->model, (enum wan_part)part, WAN_WHOLE_PART, false);
     return rc;
 }
 
