@@ -1,4 +1,5 @@
-"""The shipped files: three safetensors in Comfy's layout under the published names, f16.
+"""The shipped files: three safetensors in Comfy's layout under the published names. The matrices of the transformer's
+blocks are F8 (E4M3, scaled), all else is f16.
 
 Shapes tell the loader all but what __metadata__ holds: heads, lengths, the VAE's plan, sampling defaults. The mean and
 deviation of the latents are among the metadata of the VAE.
@@ -40,13 +41,18 @@ def metadata_vae(mean, std):
             'latents_mean': ','.join('%.9g' % v for v in mean), 'latents_std': ','.join('%.9g' % v for v in std)}
 
 
+def packed(state):
+    inner = lambda name, t: name.startswith('blocks.') and name.endswith('.weight') and t.ndim == 2
+    return {k: tensors.f8(v) if inner(k, v) else v.detach().half() for k, v in state.items()}
+
+
 def export(model, vae, mean, std, tokenizer, step, folder=WEIGHTS):
     """Writes the three files; returns their sizes in bytes."""
     half = lambda state: {k: v.detach().half() for k, v in state.items()}
     text = half(model.text.published())
     text['spiece_model'] = torch.frombuffer(bytearray(tokenizer.proto), dtype=torch.uint8)
     shipped = {k: v for k, v in vae.state_dict().items() if k.startswith(('decoder.', 'conv2.'))}
-    content = dict(dit=(half(model.dit.state_dict()), metadata_dit(step)),
+    content = dict(dit=(packed(model.dit.state_dict()), metadata_dit(step)),
                    text=(text, {'format': 'pt', 'model': 'starter', 'text_len': str(TEXT_LEN)}),
                    vae=(half(shipped), metadata_vae(mean.tolist(), std.tolist())))
     sizes = {}
