@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/machine.h"
 
 static bool listed(const struct engine_device *devices, size_t count, const char *id)
 {
@@ -49,10 +50,8 @@ void engines_probe(struct engines *engines)
     for (size_t i = 0; i < engines->device_count; i++)
         gpu = gpu || engines->devices[i].gpu;
     for (int slot = 0; !gpu && slot < engines->cpu_slots; slot++) {
-        struct engine_device cpu = {.index = slot,
-                                    .mem_bytes =
-                                        (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE),
-                                    .backend = "cpu"};
+        struct engine_device cpu = {
+            .index = slot, .mem_bytes = rl_machine_memory(), .backend = "cpu"};
         (void)snprintf(cpu.id, sizeof(cpu.id), "cpu%d", slot); /* fits */
         (void)snprintf(cpu.name, sizeof(cpu.name), "CPU, %ld cores",
                        sysconf(_SC_NPROCESSORS_ONLN)); /* fits */

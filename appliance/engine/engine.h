@@ -20,7 +20,7 @@ struct engine_device {
     char name[128]; /* what the driver calls it */
     bool gpu;
     int index;         /* the driver's number */
-    int64_t mem_bytes; /* device memory, of a CPU the machine's; 0 = not known */
+    int64_t mem_bytes; /* device memory, of a CPU what the process may use; 0 = not known */
     char backend[32];  /* "cpu" or the plug-in's back end ("cuda") */
 };
 
