@@ -18,10 +18,11 @@
 /* clang-format off */
 #define EMBED(symbol, file)                                                                        \
     __asm__(".pushsection .rodata\n.balign 64\n"                                                   \
-            ".local " #symbol "\n" #symbol ":\n.incbin \"" file "\"\n"                             \
-            ".local " #symbol "_end\n" #symbol "_end:\n.byte 0\n.popsection\n");                   \
+            ".local " #symbol "\n" #symbol ":\n.incbin \"" file "\"\n" #symbol "_end:\n.byte 0\n"  \
+            ".balign 8\n.local " #symbol "_bytes\n" #symbol "_bytes:\n"                            \
+            ".quad " #symbol "_end - " #symbol "\n.popsection\n");                                 \
     extern const unsigned char symbol[] __attribute__((visibility("hidden")));                     \
-    extern const unsigned char symbol##_end[] __attribute__((visibility("hidden")))
+    extern const uint64_t symbol##_bytes __attribute__((visibility("hidden")))
 /* clang-format on */
 EMBED(starter_dit, WAN_STARTER_DIT);
 EMBED(starter_text, WAN_STARTER_TEXT);
@@ -35,11 +36,9 @@ static bool has_starter(void)
 static enum rl_rc open_starter(struct wan_model **ret_model, struct rl_err *err)
 {
     const struct safetensors_bytes parts[WAN_PARTS] = {
-        [WAN_DIT] = {"the starter's transformer", starter_dit,
-                     (size_t)(starter_dit_end - starter_dit)},
-        [WAN_TEXT] = {"the starter's text encoder", starter_text,
-                      (size_t)(starter_text_end - starter_text)},
-        [WAN_VAE] = {"the starter's VAE", starter_vae, (size_t)(starter_vae_end - starter_vae)}};
+        [WAN_DIT] = {"the starter's transformer", starter_dit, starter_dit_bytes},
+        [WAN_TEXT] = {"the starter's text encoder", starter_text, starter_text_bytes},
+        [WAN_VAE] = {"the starter's VAE", starter_vae, starter_vae_bytes}};
     return wan_model_open_bytes(parts, ret_model, err);
 }
 #else
