@@ -127,9 +127,7 @@ static bool say_progress(struct socket *s)
     size_t n = runs_progress(s->http->tasks, &s->caller, 0, now, PROGRESS_RUNS);
     bool ok = true;
     for (size_t i = 0; ok && i < n; i++) {
-        bool known = false;
-        for (size_t k = 0; k < s->run_count && !known; k++)
-            known = memcmp(&now[i], &s->runs[k], sizeof now[i]) == 0;
+        bool known = run_progress_seen(&now[i], s->runs, s->run_count);
         pthread_mutex_lock(&s->lock);
         bool wanted = subscribed_locked(s, now[i].task_id);
         pthread_mutex_unlock(&s->lock);

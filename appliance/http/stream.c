@@ -138,21 +138,13 @@ static bool send_events(struct sse *s, struct rl_err *err)
     return true;
 }
 
-static bool same_run(const struct run_progress *a, const struct run_progress *b)
-{
-    return a->task_id == b->task_id && a->attempt == b->attempt && a->phase == b->phase &&
-           a->step == b->step;
-}
-
 /* The newest progress of each running task that moved since the last look. */
 static bool send_progress(struct sse *s)
 {
     struct run_progress now[RUNS_SEEN];
     size_t n = runs_progress(s->r->http->tasks, &s->r->caller, s->filter.task_id, now, RUNS_SEEN);
     for (size_t i = 0; i < n; i++) {
-        bool known = false;
-        for (size_t k = 0; k < s->run_count && !known; k++)
-            known = same_run(&now[i], &s->runs[k]);
+        bool known = run_progress_seen(&now[i], s->runs, s->run_count);
         AUTO_BUF struct rl_buf text;
         rl_buf_init(&text, 1024);
         if (!known && task_progress_json(s->r->http->tasks, &s->r->caller, now[i].task_id, &text,

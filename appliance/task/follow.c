@@ -157,6 +157,16 @@ size_t runs_progress(struct tasks *tasks, const struct caller *caller, int64_t t
     return n;
 }
 
+bool run_progress_seen(const struct run_progress *now, const struct run_progress *seen,
+                       size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (now->task_id == seen[i].task_id && now->attempt == seen[i].attempt &&
+            now->phase == seen[i].phase && now->step == seen[i].step)
+            return true;
+    return false;
+}
+
 enum rl_rc task_progress_json(struct tasks *tasks, const struct caller *caller, int64_t task_id,
                               struct rl_buf *out, struct rl_err *err)
 {

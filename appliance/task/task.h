@@ -183,6 +183,9 @@ struct run_progress {
 /* Where the visible runs (of one task, or all: 0) are now; at most `room`. */
 size_t runs_progress(struct tasks *tasks, const struct caller *caller, int64_t task_id,
                      struct run_progress *progress, size_t room);
+/* Is that where one of these runs was, too? */
+bool run_progress_seen(const struct run_progress *now, const struct run_progress *seen,
+                       size_t count);
 /* {task_id, attempt, progress, phase, step, total_steps, eta_seconds, queue_position,
  * poll_after_ms} */
 enum rl_rc task_progress_json(struct tasks *tasks, const struct caller *caller, int64_t task_id,

@@ -21,7 +21,8 @@
             ".local " #symbol "\n" #symbol ":\n.incbin \"" file "\"\n" #symbol "_end:\n.byte 0\n"  \
             ".balign 8\n.local " #symbol "_bytes\n" #symbol "_bytes:\n"                            \
             ".quad " #symbol "_end - " #symbol "\n.popsection\n");                                 \
-    extern const unsigned char symbol[] __attribute__((visibility("hidden")));                     \
+    extern const unsigned char symbol[] /* NOLINT(bugprone-macro-parentheses): a declaration */    \
+        __attribute__((visibility("hidden")));                                                     \
     extern const uint64_t symbol##_bytes __attribute__((visibility("hidden")))
 /* clang-format on */
 EMBED(starter_dit, WAN_STARTER_DIT);

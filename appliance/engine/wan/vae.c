@@ -10,6 +10,7 @@
 #include "engine/wan/params.h"
 
 #include <math.h>
+#include <assert.h>
 #include <string.h>
 
 #define PAST   2 /* frames that a causal convolution of three keeps */
@@ -349,6 +350,7 @@ static void convolve(const struct vae_clip *c, const struct level *l, const stru
 {
     const void *in[PAST + 1] = {now};
     if (conv->kt > 1) {
+        assert(past);
         memcpy(in, past->frames, sizeof past->frames);
         in[PAST] = now;
     }

@@ -40,7 +40,7 @@ void plain_conv(struct ops_ctx *ctx, void *y, const struct ops_conv *shape,
         for (int col = 0; col < shape->w * scale; col++)
             for (int c = 0; c < shape->co; c++) {
                 double r = plain_window(shape, w->rows + c * w->k, row, col);
-                plain_epilogue(out, r + (bias ? bias[c] : 0), NULL, epilogue);
+                plain_epilogue(out, r + (bias ? bias[c] : 0), 0, epilogue);
                 out++;
             }
 }

@@ -137,9 +137,8 @@ static bool always(void)
         .weight_free = cpu_weight_free, .gemm = cpu_gemm, .attention = cpu_attention,              \
         .gemm_f32 = cpu_gemm_f32, .conv = cpu_conv, .norm_modulate = cpu_norm_modulate,            \
         .norm_affine = cpu_norm_affine, .rms_norm = cpu_rms_norm, .rms_rope = cpu_rms_rope,        \
-        .channel_norm = cpu_channel_norm, .combine = cpu_combine,                                  \
-        .patchify = cpu_patchify, .unpatchify = cpu_unpatchify, .noise = cpu_noise,                \
-        .to_rgb = cpu_to_rgb,                                                                      \
+        .channel_norm = cpu_channel_norm, .combine = cpu_combine, .patchify = cpu_patchify,        \
+        .unpatchify = cpu_unpatchify, .noise = cpu_noise, .to_rgb = cpu_to_rgb,                    \
     }
 
 /* Best first. */

@@ -76,7 +76,7 @@ void cpu_finish(const struct kernels *kernels, struct finish finish, int64_t row
 
 /* ---- gemm.c ---- */
 /* What an epilogue does with one result. y: f32 */
-void plain_epilogue(float *y, double r, const float *gate, enum ops_epilogue epilogue);
+void plain_epilogue(float *y, double r, double gate, enum ops_epilogue epilogue);
 void plain_gemm(struct ops_ctx *ctx, void *y, const void *x, const struct ops_weight *w,
                 const float *bias, const float *gate, int64_t m, enum ops_epilogue epilogue);
 void cpu_gemm(struct ops_ctx *ctx, void *y, const void *x, const struct ops_weight *w,

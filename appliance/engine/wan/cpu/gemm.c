@@ -14,7 +14,7 @@ static double gelu_tanh(double r)
     return 0.5 * r * (1 + tanh(0.79788456080286536 * (r + 0.044715 * r * r * r)));
 }
 
-void plain_epilogue(float *y, double r, const float *gate, enum ops_epilogue epilogue)
+void plain_epilogue(float *y, double r, double gate, enum ops_epilogue epilogue)
 {
     switch (epilogue) {
     case OPS_STORE_ACT:
@@ -34,7 +34,7 @@ void plain_epilogue(float *y, double r, const float *gate, enum ops_epilogue epi
         *y = (float)(*y + r);
         break;
     case OPS_ADD_GATED_F32:
-        *y = (float)(*y + *gate * r);
+        *y = (float)(*y + gate * r);
         break;
     }
 }
@@ -50,7 +50,7 @@ void plain_gemm(struct ops_ctx *ctx, void *y, const void *x, const struct ops_we
             double r = bias ? bias[j] : 0;
             for (int64_t p = 0; p < w->k; p++)
                 r += (double)rows[i * w->k + p] * w->rows[j * w->k + p];
-            plain_epilogue(out + i * w->n + j, r, gate ? gate + j : NULL, epilogue);
+            plain_epilogue(out + i * w->n + j, r, gate ? gate[j] : 0, epilogue);
         }
 }
 
