@@ -39,7 +39,7 @@ static void describe(const struct wan_model *model, char *doc)
             "single coloured shape that moves. Colours: red, green, blue, yellow, orange, purple, "
             "pink, cyan; motions: moving left, right, up or down, growing, shrinking, spinning, "
             "bouncing; backgrounds: black, white, gray, navy; shapes: circle, square, triangle, "
-            "star, ring, which it does not tell apart reliably yet. Other words are passed over. "
+            "star, ring. Other words are passed over. "
             "Its pictures are 64 x 64 and shown larger. It is no picture of what Wan can do: add a "
             "big model for "
             "that");

@@ -12,14 +12,13 @@ import torch
 import tensors
 import world
 from model import CONFIG, TEXT_LEN, Vae
-from train_dit import Model
+from train_dit import SAMPLING, Model
 from tokenizer import Tokenizer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WEIGHTS = os.path.join(HERE, 'weights')
 FILES = dict(dit='diffusion_models/reeld_starter.safetensors', text='text_encoders/reeld_starter_text.safetensors',
              vae='vae/reeld_starter_vae.safetensors')
-SAMPLING = dict(steps=20, shift=3., guidance=3.)
 
 
 def numbers(values):
