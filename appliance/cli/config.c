@@ -1,4 +1,5 @@
-/* Configuration of one invocation: defaults, a file, --set. One thread. */
+/* Configuration of one invocation: defaults, a file, REELD_STATE_DIR, --set, the options. One
+ * thread. */
 #include "config/config.h"
 
 #include "cli/commands.h"
@@ -19,6 +20,9 @@ static enum rl_rc fill(const struct cli_args *args, struct config *cfg, struct r
         file = DEFAULT_FILE;
     if (file)
         rc = config_load(cfg, file, err);
+    const char *env_dir = getenv("REELD_STATE_DIR"); /* as the commands that speak to a server */
+    if (rc == RL_OK && env_dir && *env_dir)
+        rc = config_set(cfg, "state_dir", env_dir, err);
 
     size_t index = 0;
     const char *pair;

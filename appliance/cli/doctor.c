@@ -250,7 +250,7 @@ static int run_doctor(const struct cli_call *call)
 }
 
 static const struct cli_option doctor_options[] = {
-    {"state-dir", 'd', "DIR", "the folder to look at (state_dir)"},
+    {"state-dir", 'd', "DIR", "the folder to look at; else REELD_STATE_DIR, state_dir"},
     {"config", 'c', "FILE", "configuration file; /etc/reeld/reeld.conf otherwise, when it exists"},
     {"set", 0, "KEY=VALUE", "one configuration key; may be repeated"},
     {"json", 0, NULL, "one JSON object instead of lines"},

@@ -15,8 +15,9 @@ struct row {
     const char *name, *state, *source, *licence; /* borrowed; NULL = not known */
     int64_t bytes, memory, added_at_ms;          /* 0 = not known */
     int64_t have;                                /* of a partial one */
-    bool first;                                  /* what a request gets that names no model */
-    const char *problem;                         /* NULL = none */
+    bool built_in;
+    bool first;          /* what a request gets that names no model */
+    const char *problem; /* NULL = none */
 };
 
 struct listing {
@@ -56,7 +57,11 @@ static void put_row(struct listing *l, const struct row *r)
     cli_put_cell(r->name, 24);
     printf("%-12s  %10s  %10s  ", state, size, memory);
     cli_put_cell(r->licence, 12);
-    cli_put(stdout, r->problem ? r->problem : r->first ? "default" : "");
+    if (r->problem)
+        cli_put(stdout, r->problem);
+    else if (r->first)
+        cli_put(stdout, r->built_in ? "default; the small one in this program: `reeld engines`"
+                                    : "default");
     putchar('\n');
 }
 
@@ -72,6 +77,7 @@ static void list_here(struct listing *l, const char *name)
                       : rl_fail(&err, RL_NO_MEMORY, "out of memory");
     if (rc == RL_OK && !model_exists(l->job, name)) {
         r.source = "part of this program";
+        r.built_in = true;
     } else if (rc == RL_OK && model_manifest_read(folder, m, NULL) == RL_OK) {
         r.source = m->origin;
         r.licence = *m->licence ? m->licence : NULL;
@@ -83,7 +89,7 @@ static void list_here(struct listing *l, const char *name)
     if (rc == RL_OK)
         rc = library_model(l->job->cfg, name, &model, &err);
     if (rc == RL_OK) {
-        r.memory = estimate_default(wan_model_config(model), MODEL_BF16);
+        r.memory = estimate_default(wan_model_config(model), ops_cpu()->act_bytes);
         r.first = !l->default_seen;
         l->default_seen = true;
     } else {

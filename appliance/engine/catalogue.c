@@ -53,7 +53,7 @@ static bool on_grid(int value, int min, int max, int step)
     return step > 0 && min > 0 && value >= min && value <= max && (value - min) % step == 0;
 }
 
-static bool model_is_sound(const struct engine_model *m)
+bool engine_model_is_sound(const struct engine_model *m)
 {
     return m->name && *m->name && m->doc && on_grid(m->width, m->min_px, m->max_px, m->px_step) &&
            on_grid(m->height, m->min_px, m->max_px, m->px_step) &&
@@ -81,7 +81,7 @@ enum rl_rc engines_add(struct engines *engines, const struct engine *engine, str
         !engine->unload || !engine->models || engine->model_count == 0)
         return rl_fail(err, RL_ENGINE_ERROR, "the engine's description is incomplete");
     for (size_t i = 0; i < engine->model_count; i++)
-        if (!model_is_sound(&engine->models[i]))
+        if (!engine_model_is_sound(&engine->models[i]))
             return rl_fail(err, RL_ENGINE_ERROR, "%s: model %zu has impossible limits",
                            engine->name, i);
     for (size_t i = 0; i < engine->option_count; i++)

@@ -17,7 +17,11 @@ struct engines {
     int cpu_slots;
     struct engine_device devices[ENGINE_DEVICES_MAX];
     size_t device_count;
+    int64_t host_bytes; /* each device's share of the memory that the process may use */
 };
+
+/* Are the defaults possible values, and all of it there? */
+bool engine_model_is_sound(const struct engine_model *model);
 
 /* devices.c: fill in the devices, when all engines are listed. One that cannot be asked is logged.
  */

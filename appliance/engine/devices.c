@@ -41,6 +41,21 @@ static void probe(struct engines *engines, const struct engine *engine)
     }
 }
 
+/* Each gets its share of the memory, for they may all run at once. */
+static void add_cpu_slots(struct engines *engines)
+{
+    for (int slot = 0; slot < engines->cpu_slots; slot++) {
+        struct engine_device cpu = {
+            .index = slot, .mem_bytes = rl_machine_memory() / engines->cpu_slots, .backend = "cpu"};
+        (void)snprintf(cpu.id, sizeof(cpu.id), "cpu%d", slot); /* fits */
+        (void)snprintf(cpu.name, sizeof(cpu.name), "CPU, %ld cores",
+                       sysconf(_SC_NPROCESSORS_ONLN)); /* fits */
+        if (engines->device_count < ENGINE_DEVICES_MAX &&
+            !listed(engines->devices, engines->device_count, cpu.id))
+            engines->devices[engines->device_count++] = cpu;
+    }
+}
+
 void engines_probe(struct engines *engines)
 {
     bool gpu = false;
@@ -49,16 +64,10 @@ void engines_probe(struct engines *engines)
             probe(engines, engines->list[i]);
     for (size_t i = 0; i < engines->device_count; i++)
         gpu = gpu || engines->devices[i].gpu;
-    for (int slot = 0; !gpu && slot < engines->cpu_slots; slot++) {
-        struct engine_device cpu = {
-            .index = slot, .mem_bytes = rl_machine_memory(), .backend = "cpu"};
-        (void)snprintf(cpu.id, sizeof(cpu.id), "cpu%d", slot); /* fits */
-        (void)snprintf(cpu.name, sizeof(cpu.name), "CPU, %ld cores",
-                       sysconf(_SC_NPROCESSORS_ONLN)); /* fits */
-        if (engines->device_count < ENGINE_DEVICES_MAX &&
-            !listed(engines->devices, engines->device_count, cpu.id))
-            engines->devices[engines->device_count++] = cpu;
-    }
+    if (!gpu)
+        add_cpu_slots(engines);
+    if (engines->device_count > 0)
+        engines->host_bytes = rl_machine_memory() / (int64_t)engines->device_count;
 }
 
 const struct engine_device *engines_devices(const struct engines *engines, size_t *ret_count)
@@ -84,7 +93,7 @@ void engines_usage(const struct engines *engines, const struct engine_device *de
 
 bool engine_runs_on(const struct engine *engine, const struct engine_device *device)
 {
-    struct engine_device found[64];
+    struct engine_device found[ENGINE_DEVICES_MAX];
     size_t n = 0;
     if (!engine->probe)
         return true;
@@ -94,29 +103,46 @@ bool engine_runs_on(const struct engine *engine, const struct engine_device *dev
     return listed(found, n < RL_ARRAY_LEN(found) ? n : RL_ARRAY_LEN(found), device->id);
 }
 
-bool engine_fits(const struct engine *engine, const struct engine_device *device,
-                 const struct engine_request *request)
+/* An engine without devices of its own works in the machine's memory, whoever's thread it is on. */
+static int64_t memory_of(const struct engines *engines, const struct engine *engine,
+                         const struct engine_device *device)
+{
+    return engine->probe ? device->mem_bytes : engines->host_bytes;
+}
+
+bool engines_fit_on(const struct engines *engines, const struct engine *engine,
+                    const struct engine_device *device, const struct engine_request *request)
 {
     int64_t need = engine->memory_bytes ? engine->memory_bytes(engine, request) : 0;
-    return device->mem_bytes <= 0 || need <= device->mem_bytes;
+    int64_t have = memory_of(engines, engine, device);
+    return have <= 0 || need <= have;
+}
+
+static void amount(int64_t bytes, char text[32])
+{
+    bool giga = bytes >= 1000000000;
+    (void)snprintf(text, 32, "%.1f %s", (double)bytes / (giga ? 1e9 : 1e6),
+                   giga ? "GB" : "MB"); /* fits */
 }
 
 enum rl_rc engines_fit(const struct engines *engines, const struct engine *engine,
                        const struct engine_request *request, struct rl_err *err)
 {
     const struct engine_device *largest = NULL;
+    char need[32], have[32];
     for (size_t i = 0; i < engines->device_count; i++) {
         const struct engine_device *device = &engines->devices[i];
-        if (engine_fits(engine, device, request))
+        if (engines_fit_on(engines, engine, device, request))
             return RL_OK;
         if (!largest || device->mem_bytes > largest->mem_bytes)
             largest = device;
     }
     if (!largest)
         return RL_OK; /* nothing runs here at all, which others tell */
-    return rl_fail(err, RL_OUT_OF_GPU_MEMORY,
-                   "%d frames of %d x %d by model %s need %.1f GB of memory, and %s has %.1f GB",
-                   request->frames, request->width, request->height, request->model,
-                   (double)engine->memory_bytes(engine, request) / 1e9, largest->id,
-                   (double)largest->mem_bytes / 1e9);
+    amount(engine->memory_bytes(engine, request), need);
+    amount(memory_of(engines, engine, largest), have);
+    return rl_fail(err, engine->probe ? RL_OUT_OF_GPU_MEMORY : RL_NO_MEMORY,
+                   "%d frames of %d x %d by model %s need %s of memory, and %s has %s",
+                   request->frames, request->width, request->height, request->model, need,
+                   largest->id, have);
 }

@@ -20,7 +20,8 @@ struct engine_device {
     char name[128]; /* what the driver calls it */
     bool gpu;
     int index;         /* the driver's number */
-    int64_t mem_bytes; /* device memory, of a CPU what the process may use; 0 = not known */
+    int64_t mem_bytes; /* device memory, of a CPU slot its share of what the process may use; 0 =
+                          not known */
     char backend[32];  /* "cpu" or the plug-in's back end ("cuda") */
 };
 
@@ -173,11 +174,12 @@ void engines_usage(const struct engines *engines, const struct engine_device *de
 /* Can this engine run on that device? (A CPU-only engine runs on any device's thread.) */
 bool engine_runs_on(const struct engine *engine, const struct engine_device *device);
 
-/* Does the device's memory hold what the engine estimates? What is not known fits. Any thread. */
-bool engine_fits(const struct engine *engine, const struct engine_device *device,
-                 const struct engine_request *request);
-/* Is there any device that holds it? errors: RL_OUT_OF_GPU_MEMORY, with both figures. Any thread.
- */
+/* Does the device hold what the engine estimates? An engine without a probe works in the machine's
+ * memory, of which each device has its share. What is not known fits. Any thread. */
+bool engines_fit_on(const struct engines *engines, const struct engine *engine,
+                    const struct engine_device *device, const struct engine_request *request);
+/* Does any device? errors: RL_OUT_OF_GPU_MEMORY, or RL_NO_MEMORY of a CPU, with both figures. Any
+ * thread. */
 enum rl_rc engines_fit(const struct engines *engines, const struct engine *engine,
                        const struct engine_request *request, struct rl_err *err) RL_NODISCARD;
 

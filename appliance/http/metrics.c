@@ -189,7 +189,8 @@ static bool write_devices(struct http *http, struct rl_buf *out)
     device_family(out, rows, count, "reeld_device_busy_seconds_total", "counter",
                   "Time with a run: its rate is the share of time in use.", device_busy_seconds, 6);
     device_family(out, rows, count, "reeld_device_memory_bytes", "gauge",
-                  "Memory of the device, where its engine says.", device_memory, 0);
+                  "Memory of the device; of a CPU slot, its share of what the process may use.",
+                  device_memory, 0);
     device_family(out, rows, count, "reeld_device_memory_free_bytes", "gauge",
                   "What of it is free now, for whoever asks first.", device_memory_free, 0);
     device_family(out, rows, count, "reeld_device_utilisation_ratio", "gauge",

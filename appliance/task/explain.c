@@ -36,19 +36,26 @@ static enum rl_rc queue_state(struct store_conn *conn, void *arg, struct rl_err 
     return rc;
 }
 
-/* The devices that hold it, where not all do. */
-static void explain_memory(const struct tasks *tasks, const struct task *task, struct rl_buf *out)
+/* What it needs of this machine and does not find everywhere. */
+static void explain_place(const struct tasks *tasks, const struct task *task, struct rl_buf *out)
 {
     size_t count, fit = 0;
     const struct engine_device *devices = engines_devices(tasks->engines, &count);
     const struct engine *engine = engines_find(tasks->engines, task->engine);
     const struct engine_request request = task_request(task);
     struct rl_buf names;
+    if (!engine || !engine_find_model(engine, task->model)) {
+        rl_buf_fmt(out, "Model %s of engine %s is not here: it fails when its turn comes. ",
+                   task->model, task->engine);
+        return;
+    }
     rl_buf_init(&names, 64 * count + 64);
-    for (size_t i = 0; engine && i < count; i++)
-        if (engine_fits(engine, &devices[i], &request))
+    for (size_t i = 0; i < count; i++)
+        if (engines_fit_on(tasks->engines, engine, &devices[i], &request))
             rl_buf_fmt(&names, "%s%s", fit++ ? ", " : "", devices[i].id);
-    if (fit > 0 && fit < count)
+    if (fit == 0 && count > 0)
+        rl_buf_str(out, "No device here can hold it: it fails when its turn comes. ");
+    else if (fit < count)
         rl_buf_fmt(out, "Only %.*s of %zu devices can hold it. ", (int)names.len, names.data,
                    count);
     rl_buf_free(&names);
@@ -90,7 +97,7 @@ static enum rl_rc explain_queued(struct tasks *tasks, const struct task *task, s
         rl_buf_fmt(out, "It is number %lld there; %lld of the workers are busy. ",
                    (long long)task->queue_position, (long long)runs_active(tasks));
     }
-    explain_memory(tasks, task, out);
+    explain_place(tasks, task, out);
     if (task->requeue_count > 0)
         rl_buf_fmt(out, "Its queue time-out struck %lld time(s) already. ",
                    (long long)task->requeue_count);

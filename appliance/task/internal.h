@@ -276,6 +276,7 @@ struct submit {
     struct task *task; /* filled from the body; owned */
     bool derive;       /* no key given, derivation wanted */
     int64_t input_wait_ms;
+    struct rl_err refusal; /* of a new task: this machine cannot make it. A repeat gets its task. */
 };
 void submit_clear(struct submit *submit);
 enum rl_rc submit_parse(struct tasks *tasks, const struct caller *caller, const char *body,

@@ -419,8 +419,8 @@ enum rl_rc submit_parse(struct tasks *tasks, const struct caller *caller, const 
         rc = task_set_text(&submit.task->user_id, caller->user_id, err);
     if (rc == RL_OK)
         rc = read_prompts(tasks, root, submit.task, err);
-    if (rc == RL_OK)
-        rc = read_work(tasks, root, &submit, err);
+    if (rc == RL_OK && read_work(tasks, root, &submit, &submit.refusal) == RL_NO_MEMORY)
+        rc = rl_fail(err, RL_NO_MEMORY, "submit");
     if (rc == RL_OK)
         rc = read_queueing(tasks, root, submit.task, err);
     if (rc == RL_OK)
@@ -429,6 +429,11 @@ enum rl_rc submit_parse(struct tasks *tasks, const struct caller *caller, const 
         rc = read_metadata(tasks, root, submit.task, err);
     if (rc == RL_OK)
         rc = read_key(tasks, root, header_key, &submit, err);
+    /* with a key it may be a repeat of what could be made then: insert looks */
+    if (rc == RL_OK && submit.refusal.code != RL_OK && !submit.task->idempotency_key) {
+        *err = submit.refusal;
+        rc = err->code;
+    }
     if (rc == RL_OK)
         rc = compute_hashes(root, &submit, err);
     if (rc != RL_OK) {

@@ -98,8 +98,8 @@ static enum rl_rc runnable(const struct tasks *tasks, const struct task *task,
     const struct engine *engine = engines_find(tasks->engines, task->engine);
     if (!engine || !engine_find_model(engine, task->model))
         return rl_fail(err, RL_ENGINE_GONE,
-                       "engine %s with model %s is not installed here any more", task->engine,
-                       task->model);
+                       "engine %s has no usable model %s here any more: `reeld model list`",
+                       task->engine, task->model);
     return engines_fit(tasks->engines, engine, request, err);
 }
 
@@ -124,8 +124,8 @@ static enum rl_rc take_head(struct store_conn *conn, void *arg, struct rl_err *e
         move.error_msg = why.reason;
         return task_move(work->tasks, conn, work->task, &move, err);
     }
-    if (!engine_fits(engines_find(work->tasks->engines, work->task->engine), work->device,
-                     &request)) {
+    const struct engine *engine = engines_find(work->tasks->engines, work->task->engine);
+    if (!engines_fit_on(work->tasks->engines, engine, work->device, &request)) {
         task_free(STEAL(work->task));
         return RL_OK;
     }

@@ -124,6 +124,10 @@ static enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_err *err)
     enum rl_rc rc = resolve_key(tasks, conn, work->submit, &work->existing, err);
     if (rc != RL_OK || work->existing)
         return rc;
+    if (work->submit->refusal.code != RL_OK) {
+        *err = work->submit->refusal;
+        return err->code;
+    }
     rc = check_quota(tasks, conn, work->caller, err);
     if (rc == RL_OK && atomic_load(&tasks->waiting) >= config_int(tasks->cfg, CFG_QUEUE_DEPTH))
         rc = rl_fail(err, RL_QUEUE_FULL, "the queue is full");

@@ -8,14 +8,12 @@
 
 #include <libavcodec/avcodec.h>
 #include <libavformat/avformat.h>
-#include <libavutil/cpu.h>
 #include <libavutil/opt.h>
 #include <libavutil/pixdesc.h>
 #include <libswscale/swscale.h>
 
 /* X(library, function) */
 #define AV_FUNCTIONS(X)                                                                            \
-    X(avutil, av_cpu_count)                                                                        \
     X(avutil, av_dict_free)                                                                        \
     X(avutil, av_dict_set)                                                                         \
     X(avutil, av_frame_alloc)                                                                      \

@@ -14,7 +14,7 @@ struct video_params {
     const char *encoder; /* "auto", or one of the names of config video.encoder */
     int crf;             /* 0..51; 0 is taken as 1 */
     int gpu;             /* NVENC device, -1 = none */
-    int threads;         /* encoder threads, 0 = one per core */
+    int threads;         /* of the encoder; 0 = one, which gives the same bytes each time */
 };
 
 struct video_info {

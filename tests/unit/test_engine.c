@@ -176,17 +176,25 @@ static void test_fit_compares_the_need_with_every_device(void **state)
     const struct engine *fake = engines_find(engines, "fake");
     struct engine_request request = {.model = "small", .width = 832, .height = 480, .frames = 17};
     struct engine_device device = engines_devices(engines, &n)[0]; /* 8 GiB; it takes 7.86e9 */
-    assert_true(engine_fits(fake, &device, &request));
+    assert_true(engines_fit_on(engines, fake, &device, &request));
     assert_int_equal(engines_fit(engines, fake, &request, &err), RL_OK);
     request.frames = 21;
-    assert_false(engine_fits(fake, &device, &request));
+    assert_false(engines_fit_on(engines, fake, &device, &request));
     assert_int_equal(engines_fit(engines, fake, &request, &err), RL_OUT_OF_GPU_MEMORY);
     assert_string_equal(err.reason, "21 frames of 832 x 480 by model small need 9.5 GB of memory, "
                                     "and gpu0 has 8.6 GB");
     device.mem_bytes = 0; /* not known */
-    assert_true(engine_fits(fake, &device, &request));
+    assert_true(engines_fit_on(engines, fake, &device, &request));
     assert_int_equal(engines_fit(engines, engines_find(engines, "testpattern"), &request, &err),
                      RL_OK);
+    struct engine on_the_host = *fake; /* it works in the machine's memory on every thread */
+    on_the_host.probe = NULL;
+    device.mem_bytes = 1;
+    request.frames = 1;
+    assert_false(engines_fit_on(engines, fake, &device, &request));
+    assert_true(engines_fit_on(engines, &on_the_host, &device, &request));
+    request.frames = 1000000;
+    assert_int_equal(engines_fit(engines, &on_the_host, &request, &err), RL_NO_MEMORY);
     engines_close(engines);
 }
 

@@ -440,6 +440,8 @@ static void test_pool_what_fits_nowhere_is_never_claimed(void **state)
         large[i] = submit_frames(&s, prompt, 4);
     }
     int64_t small = submit_frames(&s, "small", 1);
+    static const char keyed[] = "{\"prompt\":\"kept\",\"frames\":4,\"idempotency_key\":\"k\"}";
+    AUTO_TASK struct task *kept = world_submit(&s.w, keyed);
     stage.memory[0] = 1;
     stage.memory[1] = 3;
     reopen(&s);
@@ -448,6 +450,15 @@ static void test_pool_what_fits_nowhere_is_never_claimed(void **state)
     assert_string_equal(err.field, "model");
     assert_non_null(strstr(err.reason, "4 frames of 64 x 64"));
     assert_non_null(strstr(err.reason, "gpu1"));
+    /* a repeat of what could be made then is answered with its task, other content is not */
+    world_ok(task_submit(s.w.tasks, &owner, keyed, strlen(keyed), NULL, &reply, &err), &err);
+    assert_true(reply.replayed && reply.task->task_id == kept->task_id);
+    task_free(reply.task);
+    assert_int_equal(task_submit(s.w.tasks, &owner, body, strlen(body), "k", &reply, &err),
+                     RL_IDEMPOTENCY_KEY_REUSED);
+    assert_int_equal(task_submit(s.w.tasks, &owner, body, strlen(body), "new", &reply, &err),
+                     RL_INVALID_FIELD);
+    assert_string_equal(err.field, "model");
     start_pool(&s);
     wait_status(&s.w, &s.check, small, "SUCCEEDED", false);
     for (size_t i = 0; i < RL_ARRAY_LEN(large); i++) {
@@ -496,12 +507,23 @@ static void test_pool_a_gone_model_is_never_claimed(void **state)
     static struct scene s;
     open_scene(&s, 1);
     int64_t gone = submit(&s, "gone");
+    static const char keyed[] = "{\"prompt\":\"k\",\"model\":\"stage\",\"idempotency_key\":\"k\"}";
+    struct rl_err err;
+    struct submit_reply reply;
+    AUTO_TASK struct task *kept = world_submit(&s.w, keyed);
     stage.on = false;
     reopen(&s);
+    world_ok(task_submit(s.w.tasks, &owner, keyed, strlen(keyed), NULL, &reply, &err), &err);
+    assert_true(reply.replayed && reply.task->task_id == kept->task_id);
+    AUTO_BUF struct rl_buf why;
+    rl_buf_init(&why, 4096);
+    world_ok(task_explain(s.w.tasks, reply.task, &why, &err), &err);
+    assert_non_null(memmem(why.data, why.len, "is not here: it fails", 21));
+    task_free(reply.task);
     start_pool(&s);
     wait_status(&s.w, &s.check, gone, "FAILED", false);
     expect(&s, gone, "FAILED", 0, 0);
-    expect_error(&s, gone, "ENGINE_GONE", "model stage is not installed");
+    expect_error(&s, gone, "ENGINE_GONE", "no usable model stage here");
     close_scene(&s);
 }
 

@@ -9,6 +9,8 @@
 
 #include "wan_folder.h"
 
+#include "config/config.h"
+#include "engine/engine.h"
 #include "engine/wan/estimate.h"
 #include "engine/wan/inspect.h"
 #include "engine/wan/published.h"
@@ -76,6 +78,59 @@ static void test_published_memory_is_the_estimate(void **state)
                      estimate);
     }
     wan_model_close(model);
+}
+
+/* What the engine says of the model `odd`, which is in the folder; NULL: it is left out. The engine
+ * opens in either case. */
+static const struct engine_model *published_odd(struct engines **ret_engines)
+{
+    struct rl_err err = {0};
+    struct config *cfg = config_new();
+    char *slash = strrchr(folder, '/');
+    assert_non_null(cfg);
+    *slash = '\0';
+    assert_int_equal(config_set(cfg, "model.dir", folder, &err), RL_OK);
+    *slash = '/';
+    assert_int_equal(config_set(cfg, "engine.plugin_dir", "", &err), RL_OK);
+    if (engines_open(cfg, ret_engines, &err) != RL_OK)
+        fail_msg("%s", err.reason);
+    config_free(cfg);
+    const struct engine *wan = engines_find(*ret_engines, "wan");
+    return wan ? engine_find_model(wan, "odd") : NULL;
+}
+
+/* A model for larger pictures is published with them; one whose metadata asks for what cannot be is
+ * left out. Neither keeps the others away. */
+static void test_published_odd_models_do_no_harm(void **state)
+{
+    (void)state;
+    struct engines *engines = NULL;
+    struct wan_sizes large = wan_1_3b;
+    large.dim = 5120;
+    large.ffn = 13824;
+    large.layers = 40;
+    (void)strcat(folder, "/odd"); /* fits */
+    assert_int_equal(mkdir(folder, 0700), 0);
+    make_dir("diffusion_models");
+    make_dir("text_encoders");
+    make_dir("vae");
+    fill(&large, "BF16");
+    write_comfy();
+    const struct engine_model *odd = published_odd(&engines);
+    assert_non_null(odd);
+    assert_true(odd->width == 1280 && odd->height == 720 && odd->max_pixels >= 1280 * 720);
+    engines_close(engines);
+    static const char *const bad[] = {"{\"width\":\"512\",\"height\":\"16\"}",
+                                      "{\"solver\":\"heun\"}", "{\"cfg\":\"0\"}",
+                                      "{\"fps\":\"61\"}", "{\"width\":\"8192\"}"};
+    for (size_t i = 0; i < RL_ARRAY_LEN(bad); i++) {
+        dit.metadata = bad[i];
+        write_comfy();
+        assert_null(published_odd(&engines));
+        assert_non_null(engines_find(engines, "testpattern"));
+        engines_close(engines);
+    }
+    *strrchr(folder, '/') = '\0';
 }
 
 /* KiB of mapped files that are in this process now. */
@@ -239,6 +294,7 @@ int main(void)
         TEST(test_published_sizes_are_the_networks),
         TEST(test_published_memory_is_the_estimate),
         TEST(test_published_encoder_leaves_its_file),
+        TEST(test_published_odd_models_do_no_harm),
         TEST(test_model_inspect),
         TEST(test_file_part),
     };

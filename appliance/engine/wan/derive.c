@@ -1,6 +1,7 @@
 /* The configuration of a model from the shapes of its tensors, and from __metadata__ where shapes
  * cannot tell (heads of another width than 128, the latents' statistics, what it was trained on).
  * Files without metadata are the published Wan 2.1. No state, any thread. */
+#include "engine/wan/sampler.h"
 #include "engine/wan/parts.h"
 
 #include <errno.h>
@@ -277,23 +278,29 @@ static enum rl_rc derive_defaults(const struct part *part, struct wan_config *c,
         const char *key;
         int min, max;
         int *value;
-    } numbers[] = {{"width", step, 8192, &d->width},
-                   {"height", step, 8192, &d->height},
+    } numbers[] = {{"width", step, 80 * step, &d->width},
+                   {"height", step, 80 * step, &d->height},
                    {"frames", 1, 1001, &d->frames},
-                   {"fps", 1, 120, &d->fps},
+                   {"fps", 1, 60, &d->fps},
                    {"steps", 1, 1000, &d->steps}};
     enum rl_rc rc = meta_text(part, "model", c->name, sizeof(c->name), err);
 
     for (size_t i = 0; !rc && i < RL_ARRAY_LEN(numbers); i++)
         rc = meta_int(part, numbers[i].key, numbers[i].min, numbers[i].max, numbers[i].value, err);
     if (!rc)
-        rc = meta_real(part, "shift", 0.01, 100, &d->shift, err);
+        rc = meta_real(part, "shift", 0.1, 30, &d->shift, err);
     if (!rc)
-        rc = meta_real(part, "cfg", 0, 100, &d->guidance, err);
+        rc = meta_real(part, "cfg", 1, 20, &d->guidance, err);
     if (!rc)
         rc = meta_text(part, "solver", d->method, sizeof(d->method), err);
     if (!rc)
         rc = meta_text(part, "schedule", d->grid, sizeof(d->grid), err);
+    enum sampler_method method;
+    enum sampler_grid grid;
+    if (!rc && !sampler_method_parse(d->method, &method))
+        rc = fail_metadata(part, "solver", err);
+    if (!rc && !sampler_grid_parse(d->grid, &grid))
+        rc = fail_metadata(part, "schedule", err);
     if (!rc && (d->width % step || d->height % step))
         rc = fail_metadata(part, "width or height", err);
     if (!rc && d->frames % c->vae.scale_time != 1 % c->vae.scale_time)

@@ -9,8 +9,8 @@
 
 #include "engine/wan/params.h"
 
-#include <math.h>
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 #define PAST   2 /* frames that a causal convolution of three keeps */

@@ -1,11 +1,13 @@
 /* The engine's description, and a model's way onto a device and off it. Owns the published table of
  * models, filled once. Models are opened again at load: what is described is what is in the files.
- * wan_engine_new and wan_engine_free on the main thread, the rest on the pool thread of a device.
+ * wan_engine_new and wan_engine_free on the main thread, memory_bytes on any, the rest on the pool
+ * thread of a device.
  */
 #include "engine/wan/wan.h"
 
 #include "base/log.h"
 #include "config/config.h"
+#include "engine/catalogue.h"
 #include "engine/wan/estimate.h"
 #include "engine/wan/library.h"
 #include "engine/wan/run.h"
@@ -16,7 +18,7 @@
 #include <unistd.h>
 
 #define DOC_BYTES 600
-/* The published model is made for 480p; what is larger it was not shown. */
+/* The small published model is made for 480p; what is larger it was not shown. */
 #define WAN_MAX_PIXELS (832 * 480)
 
 struct listed {
@@ -53,8 +55,8 @@ static void describe(const struct wan_model *model, char *doc)
 /* A small model's pictures are shown four times larger, at most sixteen times. */
 static void small_limits(const struct wan_defaults *d, struct engine_model *m)
 {
-    m->min_px = d->width;
-    m->max_px = 16 * d->width;
+    m->min_px = d->width < d->height ? d->width : d->height;
+    m->max_px = 16 * (d->width > d->height ? d->width : d->height);
     m->px_step = 2;
     m->width = 4 * d->width;
     m->height = 4 * d->height;
@@ -64,11 +66,11 @@ static void small_limits(const struct wan_defaults *d, struct engine_model *m)
 static struct engine_model limits(const struct wan_config *c)
 {
     const struct wan_defaults *d = &c->defaults;
-    int patch = 2 * c->vae.scale_space;
+    int patch = 2 * c->vae.scale_space, pixels = d->width * d->height;
     struct engine_model m = {.min_px = 8 * patch,
                              .max_px = 80 * patch,
                              .px_step = patch,
-                             .max_pixels = WAN_MAX_PIXELS,
+                             .max_pixels = pixels > WAN_MAX_PIXELS ? pixels : WAN_MAX_PIXELS,
                              .min_frames = 1,
                              .max_frames = d->frames,
                              .frame_step = c->vae.scale_time,
@@ -115,7 +117,13 @@ static enum rl_rc add_model(const struct config *cfg, struct listed *l, const ch
     describe(model, l->docs[i]);
     l->models[i].name = name;
     l->models[i].doc = l->docs[i];
-    l->engine.model_count++;
+    if (engine_model_is_sound(&l->models[i]))
+        l->engine.model_count++;
+    else
+        rl_log(RL_LOG_WARN, "model_left_out",
+               "engine=wan model=%s reason=\"its metadata asks for "
+               "defaults that are out of bounds\"",
+               name);
     wan_model_close(model);
     return RL_OK;
 }
@@ -182,8 +190,6 @@ static enum rl_rc load_networks(struct engine_run *run, struct rl_err *err)
         rc = dit_new(run->ops, run->ctx, run->model, &run->dit, err);
     if (rc == RL_OK)
         rc = vae_new(run->ops, run->ctx, run->model, &run->vae, err);
-    for (int part = 0; part < WAN_PARTS && rc == RL_OK; part++)
-        wan_model_want(run->model, (enum wan_part)part, WAN_WHOLE_PART, false);
     return rc;
 }
 
@@ -204,6 +210,8 @@ static enum rl_rc load(const struct config *cfg, const struct engine_device *dev
         return rc;
     }
     digest(run);
+    for (int part = 0; part < WAN_PARTS; part++)
+        wan_model_want(run->model, (enum wan_part)part, WAN_WHOLE_PART, false);
     *ret_run = run;
     return RL_OK;
 }
