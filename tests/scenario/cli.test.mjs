@@ -246,6 +246,11 @@ test('doctor: with and without a server', async (t) => {
     assert.match(text, /durable commits per second/);
     const plain = await cli(server, ['doctor']);
     assert.match(plain.stdout, /^ok   version: reeld/m);
+    // Which folder: --state-dir, --set, REELD_STATE_DIR, in this order.
+    const env = { REELD_STATE_DIR: server.dir };
+    assert.ok((await reeld(['doctor'], { env })).stdout.includes(`state_dir: ${server.dir} on `));
+    assert.ok((await reeld(['doctor', '--set', 'state_dir=/nowhere'], { env })).stdout.includes('state_dir: /nowhere is not'));
+    assert.ok((await cli(server, ['doctor'], { env: { REELD_STATE_DIR: '/nowhere' } })).stdout.includes(`${server.dir} on `));
     // The encoder is asked with what is configured.
     const crf = await cli(server, ['doctor', '--set', 'video.crf=0']);
     assert.match(crf.stdout, /^ok   encoder: \S+ with crf 0$/m);
