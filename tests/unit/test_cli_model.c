@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "engine/wan/ops.h"
 #include "cli/model_verify.h"
 #include "cli_run.h"
 #include "wan_folder.h"
@@ -92,7 +93,9 @@ static void test_model_list_full_size(void **state)
     double memory = rl_json_number(rl_json_get(big, "memory_bytes"));
     const struct rl_json *known = entry(root, "wan2.1-t2v-1.3b");
     double told = rl_json_number(rl_json_get(known, "memory_bytes"));
-    assert_true(memory / told > 0.95 && memory / told < 1.05);
+    /* told for bf16; where this CPU does not multiply that, the matrices take four bytes */
+    double wider = (double)ops_cpu()->act_bytes / 2;
+    assert_true(memory / told > 0.95 * (wider > 1 ? 1.2 : 1) && memory / told < 1.05 * wider);
     assert_string_equal(text_of(known, "state"), "available");
 
     /* one file cut short: no model any more, and the list says why */
