@@ -49,7 +49,8 @@ test('queue time-out: re-queued twice, then TIMEOUT, a callback and the dead let
         ['queue time-out, re-queue 1 of 2', 'queue time-out, re-queue 2 of 2', 'QUEUE_TIMEOUT']);
     for (const [i, event] of events.slice(1).entries()) {
         const waited = Date.parse(event.timestamp) - Date.parse(task.queued_at);
-        assert.ok(waited >= 1000 * i && waited < 1000 * i + ms(900), `event ${i} after ${waited} ms`);
+        // the times are the wall clock's, whole milliseconds, and the queue counts by the steady one
+        assert.ok(waited >= 1000 * i - 5 && waited < 1000 * i + ms(900), `event ${i} after ${waited} ms`);
     }
     const [request] = await receiver.wait(task.task_id);
     const body = verified(request, secret);
