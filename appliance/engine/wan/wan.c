@@ -210,7 +210,9 @@ static enum rl_rc load(const struct config *cfg, const struct engine_device *dev
         return rc;
     }
     digest(run);
-    for (int part = 0; part < WAN_PARTS; part++)
+    /* of a small one the pages are worth less than the faults of the next load */
+    bool large = !estimate_text_stays(wan_model_config(run->model), run->ops->act_bytes);
+    for (int part = 0; large && part < WAN_PARTS; part++)
         wan_model_want(run->model, (enum wan_part)part, WAN_WHOLE_PART, false);
     *ret_run = run;
     return RL_OK;
