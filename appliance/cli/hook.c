@@ -200,7 +200,7 @@ static int run_events(const struct cli_call *call)
 static int report_handled(const struct cli_call *call, const char *path, size_t *at,
                           size_t *handled)
 {
-    AUTO_BUF struct rl_buf body;
+    AUTO_BUF struct rl_buf body = {0};
     AUTO_REPLY struct cli_reply reply = {0};
     struct rl_jw w;
     struct rl_err err;

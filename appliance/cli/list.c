@@ -167,7 +167,7 @@ static int list_pages(const struct cli_client *client, const struct cli_list_kin
                     puts(kind->header);
                 kind->put_row(t);
             } else {
-                AUTO_BUF struct rl_buf text;
+                AUTO_BUF struct rl_buf text = {0};
                 rl_buf_init(&text, (size_t)16 << 20);
                 rl_json_canonical(t, &text);
                 printf("%s", first ? "" : ",");

@@ -40,7 +40,7 @@ static void draw_line(const struct cli_meter *m, int64_t rate, int64_t now_ms)
 
 static void put_line(const struct cli_meter *m, int64_t rate)
 {
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     struct rl_jw w;
 
     rl_buf_init(&text, 4096);

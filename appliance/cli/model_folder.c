@@ -155,7 +155,7 @@ enum rl_rc model_manifest_read(const char *folder, struct model_manifest *m, str
 static enum rl_rc manifest_write(const char *path, const struct model_manifest *m,
                                  struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     struct rl_jw w;
 
     rl_buf_init(&text, MANIFEST_LIMIT);

@@ -80,7 +80,7 @@ bool model_job_stopped(struct model_job *job)
 
 void model_say(struct model_job *job, const char *event, const char *file, const char *text)
 {
-    AUTO_BUF struct rl_buf line;
+    AUTO_BUF struct rl_buf line = {0};
     struct rl_jw w;
 
     cli_meter_clear(&job->meter);

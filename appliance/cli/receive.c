@@ -74,7 +74,7 @@ static struct seen *find_seen_locked(struct listening *l, const char *id) RL_REQ
 
 static void put_json(const struct told *told)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     const struct rl_webhook *hook = told->hook;
     bool ok = told->verdict.kind == VERDICT_VALID;

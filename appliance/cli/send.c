@@ -20,7 +20,7 @@ const struct cli_option cli_rotation_options[] = {
 int cli_send(const struct cli_call *call, const char *method, const char *path, cli_write_fn write,
              struct cli_reply *ret_reply)
 {
-    AUTO_BUF struct rl_buf body;
+    AUTO_BUF struct rl_buf body = {0};
     struct rl_jw w;
     struct rl_err err;
     enum rl_rc rc = RL_OK;

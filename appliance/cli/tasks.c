@@ -117,7 +117,7 @@ static void put_event(const struct rl_json *event)
 
 static void put_event_json(const struct rl_json *event)
 {
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
 
     rl_buf_init(&text, (size_t)1 << 20);
     rl_json_canonical(event, &text);

@@ -37,7 +37,7 @@ static enum rl_rc read_input(const char *path, char **ret_bytes, size_t *ret_len
     bool standard = strcmp(path, "-") == 0;
     AUTO_FCLOSE FILE *file = standard ? NULL : fopen(path, "re");
     FILE *in = standard ? stdin : file;
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     char step[16384];
     size_t n;
 
@@ -135,7 +135,7 @@ static enum rl_rc read_time(const char *text, int64_t *ret_s, struct rl_err *err
 static void put_verdict_json(const struct rl_webhook *hook, const struct cli_verdict *verdict,
                              int64_t now_s)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     bool known = verdict->kind != VERDICT_MALFORMED;
 

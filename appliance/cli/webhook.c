@@ -205,7 +205,7 @@ static void compact_ascii(const struct rl_webhook *hook, struct rl_buf *out)
 static bool body_was(const struct rl_webhook *hook, const struct cli_secrets *secrets,
                      void (*change)(const struct rl_webhook *hook, struct rl_buf *out))
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_webhook was = *hook;
 
     rl_buf_init(&out, BODY_LIMIT);

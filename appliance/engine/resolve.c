@@ -177,7 +177,7 @@ static enum rl_rc find_option(const struct engine *engine, const char *name, boo
 static enum rl_rc resolve_options(const struct engine *engine, const struct rl_json *options,
                                   bool unlocked, char **ret_text, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     rl_buf_init(&text, OPTIONS_BYTES);
     if (options && rl_json_type(options) != RL_JSON_OBJECT)
         return rl_fail_field(err, RL_INVALID_FIELD, "options", "must be an object");

@@ -18,7 +18,7 @@
 
 enum rl_rc http_engines(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, ANSWER_BYTES);
     rl_jw_init(&w, &out, false);
@@ -33,7 +33,7 @@ enum rl_rc http_engines(struct request *r, struct rl_err *err)
 
 enum rl_rc http_key_list(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = key_list(r->http->tasks, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -68,7 +68,7 @@ enum rl_rc http_key_add(struct request *r, struct rl_err *err)
         rc = key_add(r->http->tasks, user, label, !strcmp(role, "owner"), key, &key_id, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, 8192);
     rl_jw_init(&w, &out, false);
@@ -98,7 +98,7 @@ enum rl_rc http_callback_secret(struct request *r, struct rl_err *err)
     enum rl_rc rc = key_callback_secret(r->http->tasks, r->caller.user_id, secret, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, 4096);
     rl_jw_init(&w, &out, false);
@@ -115,7 +115,7 @@ enum rl_rc http_callback_secret(struct request *r, struct rl_err *err)
 static enum rl_rc backup_open(struct request *r, int *ret_fd, int64_t *ret_bytes,
                               struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf path;
+    AUTO_BUF struct rl_buf path = {0};
     uint8_t random[8];
     char name[17];
     rl_random(random, sizeof(random));

@@ -12,7 +12,7 @@ enum rl_rc http_dead_list(struct request *r, struct rl_err *err)
     enum rl_rc rc = page_parse(&r->query, false, false, &page, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     rc = dead_list(r->http->tasks, &r->caller, &page, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -51,7 +51,7 @@ enum rl_rc http_dead_replay_many(struct request *r, struct rl_err *err)
     enum rl_rc rcs[REPLAY_MOST];
     size_t count = 0;
     AUTO_JSON struct rl_json *root = NULL;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, 65536);
     enum rl_rc rc = body_object(r, names, &root, err);

@@ -29,7 +29,7 @@ static const char *body_text(const struct request *r)
 enum rl_rc http_endpoint_list(struct request *r, struct rl_err *err)
 {
     struct page_query page;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     enum rl_rc rc = page_parse(&r->query, false, false, &page, err);
     if (rc == RL_OK)
@@ -39,7 +39,7 @@ enum rl_rc http_endpoint_list(struct request *r, struct rl_err *err)
 
 enum rl_rc http_endpoint_create(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     AUTO_JSON struct rl_json *made = NULL;
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = read_body(r, true, err);
@@ -57,7 +57,7 @@ enum rl_rc http_endpoint_create(struct request *r, struct rl_err *err)
 enum rl_rc http_endpoint_get(struct request *r, struct rl_err *err)
 {
     int64_t id;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "endpoint", &id, err);
     if (rc == RL_OK)
@@ -68,7 +68,7 @@ enum rl_rc http_endpoint_get(struct request *r, struct rl_err *err)
 enum rl_rc http_endpoint_update(struct request *r, struct rl_err *err)
 {
     int64_t id;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "endpoint", &id, err);
     if (rc == RL_OK)
@@ -90,7 +90,7 @@ enum rl_rc http_endpoint_delete(struct request *r, struct rl_err *err)
 enum rl_rc http_endpoint_rotate(struct request *r, struct rl_err *err)
 {
     int64_t id;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "endpoint", &id, err);
     if (rc == RL_OK)
@@ -103,7 +103,7 @@ enum rl_rc http_endpoint_rotate(struct request *r, struct rl_err *err)
 enum rl_rc http_endpoint_test(struct request *r, struct rl_err *err)
 {
     int64_t id;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "endpoint", &id, err);
     if (rc == RL_OK)
@@ -114,7 +114,7 @@ enum rl_rc http_endpoint_test(struct request *r, struct rl_err *err)
 static enum rl_rc set_enabled(struct request *r, bool enable, struct rl_err *err)
 {
     int64_t id;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "endpoint", &id, err);
     if (rc == RL_OK)
@@ -157,7 +157,7 @@ enum rl_rc http_delivery_list(struct request *r, struct rl_err *err)
     static const char *const names[] = {"limit", "after", "order", "status", "endpoint_id", NULL};
     struct page_query page = {0};
     int64_t endpoint_id = -1;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     enum rl_rc rc = query_only(&r->query, names, err);
     if (rc == RL_OK)
@@ -179,7 +179,7 @@ enum rl_rc http_task_deliveries(struct request *r, struct rl_err *err)
 {
     int64_t id;
     struct page_query page;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "task", &id, err);
     if (rc == RL_OK)
@@ -192,7 +192,7 @@ enum rl_rc http_task_deliveries(struct request *r, struct rl_err *err)
 enum rl_rc http_delivery_resend(struct request *r, struct rl_err *err)
 {
     int64_t id;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = request_id_param(r, "delivery", &id, err);
     if (rc == RL_OK)
@@ -202,7 +202,7 @@ enum rl_rc http_delivery_resend(struct request *r, struct rl_err *err)
 
 enum rl_rc http_deliveries_resend(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = read_body(r, true, err);
     if (rc == RL_OK)

@@ -190,7 +190,7 @@ enum rl_rc http_feed_read(struct request *r, struct rl_err *err)
 {
     struct feed_ask ask;
     int64_t wait_s;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     enum rl_rc rc = parse_ask(r, &ask, &wait_s, err);
     if (rc == RL_OK)
@@ -206,7 +206,7 @@ enum rl_rc http_feed_ack(struct request *r, struct rl_err *err)
     const char *lease = NULL;
     int64_t to = 0;
     AUTO_JSON struct rl_json *root = NULL;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = feed_name_check(r->param, err);
     if (rc == RL_OK)
@@ -226,7 +226,7 @@ enum rl_rc http_feed_extend(struct request *r, struct rl_err *err)
     const char *lease = NULL;
     int64_t lease_s = config_int(r->http->cfg, CFG_FEED_LEASE_S);
     AUTO_JSON struct rl_json *root = NULL;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = feed_name_check(r->param, err);
     if (rc == RL_OK)
@@ -246,7 +246,7 @@ enum rl_rc http_feed_seek(struct request *r, struct rl_err *err)
     static const char *const names[] = {"from", "seq", "time", NULL};
     struct feed_from from;
     AUTO_JSON struct rl_json *root = NULL;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = feed_name_check(r->param, err);
     if (rc == RL_OK)
@@ -262,7 +262,7 @@ enum rl_rc http_feed_seek(struct request *r, struct rl_err *err)
 
 enum rl_rc http_feed_list(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = feed_list(r->http->tasks, &r->caller, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -270,7 +270,7 @@ enum rl_rc http_feed_list(struct request *r, struct rl_err *err)
 
 enum rl_rc http_feed_state(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = feed_name_check(r->param, err);
     if (rc == RL_OK)
@@ -286,7 +286,7 @@ enum rl_rc http_feed_create(struct request *r, struct rl_err *err)
     unsigned statuses = 0;
     bool made;
     AUTO_JSON struct rl_json *root = NULL;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = feed_name_check(r->param, err);
     if (rc == RL_OK)

@@ -28,7 +28,7 @@ static const char *stalled(const struct http *http)
 static enum rl_rc reply_state(struct request *r, const char *ok, const char *reason,
                               struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, 4096);
     rl_jw_init(&w, &out, false);

@@ -141,7 +141,7 @@ static enum rl_rc take_in(struct request *r, int64_t hook_id, const struct rl_we
                           struct rl_err *err)
 {
     bool repeated = false;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = inbound_accept(r->http->tasks, r->param, hook_id, hook, &repeated, err);
@@ -283,7 +283,7 @@ static enum rl_rc read_said(struct request *r, const char *const *names, bool re
 
 enum rl_rc http_hook_list(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     enum rl_rc rc = inbound_source_list(r->http->tasks, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -293,7 +293,7 @@ enum rl_rc http_hook_create(struct request *r, struct rl_err *err)
 {
     static const char *const names[] = {"source", "secret", "allow", "per_minute", "enabled", NULL};
     AUTO_SAID struct said said = {0};
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = read_said(r, names, true, &said, err);
     if (rc == RL_OK && !said.source)
@@ -308,7 +308,7 @@ enum rl_rc http_hook_create(struct request *r, struct rl_err *err)
 
 enum rl_rc http_hook_get(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = inbound_source_get(r->http->tasks, r->param, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -318,7 +318,7 @@ enum rl_rc http_hook_update(struct request *r, struct rl_err *err)
 {
     static const char *const names[] = {"allow", "per_minute", "enabled", NULL};
     AUTO_SAID struct said said = {0};
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = read_said(r, names, true, &said, err);
     if (rc == RL_OK)
@@ -330,7 +330,7 @@ enum rl_rc http_hook_rotate(struct request *r, struct rl_err *err)
 {
     static const char *const names[] = {"secret", "grace_s", NULL};
     AUTO_SAID struct said said = {0};
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = read_said(r, names, false, &said, err);
     if (rc == RL_OK)
@@ -350,7 +350,7 @@ enum rl_rc http_hook_events(struct request *r, struct rl_err *err)
 {
     static const char *const names[] = {"limit", "after", "order", "handled", NULL};
     struct page_query page;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     enum rl_rc rc = query_only(&r->query, names, err);
     if (rc == RL_OK)
@@ -380,7 +380,7 @@ enum rl_rc http_hook_handled(struct request *r, struct rl_err *err)
     bool known[HANDLED_MOST];
     size_t count = 0;
     AUTO_JSON struct rl_json *root = NULL;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = body_object(r, names, &root, err);

@@ -232,7 +232,7 @@ static bool write_disk(struct http *http, struct rl_buf *out)
 
 static bool write_tasks(struct http *http, struct rl_buf *out)
 {
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     struct rl_err err; /* counted by the caller */
     rl_buf_init(&text, METRICS_BYTES);
     if (task_metrics(http->tasks, &text, &err) != RL_OK)
@@ -265,7 +265,7 @@ static void write_process(struct http *http, struct rl_buf *out)
 enum rl_rc http_metrics(struct request *r, struct rl_err *err)
 {
     struct http *http = r->http;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 2 * METRICS_BYTES);
     write_process(http, &out);
     write_store(http, &out);

@@ -16,7 +16,7 @@
 
 enum rl_rc http_queue_list(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = queue_list(r->http->tasks, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -52,7 +52,7 @@ enum rl_rc http_workers(struct request *r, struct rl_err *err)
     if (!workers)
         return rl_fail(err, RL_NO_MEMORY, "no memory for the list of workers");
     size_t count = r->http->pool ? pool_workers(r->http->pool, workers, WORKERS_MAX) : 0;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, ANSWER_BYTES);
     rl_jw_init(&w, &out, false);
@@ -96,7 +96,7 @@ enum rl_rc http_repair(struct request *r, struct rl_err *err)
         if (rc != RL_OK)
             return rc;
     }
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     rc = task_repair(r->http->tasks, dry_run, statuses, (int)batch, query_get(&r->query, "after"),
                      &out, err);
@@ -105,7 +105,7 @@ enum rl_rc http_repair(struct request *r, struct rl_err *err)
 
 enum rl_rc http_stats(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, ANSWER_BYTES);
     enum rl_rc rc = task_stats(r->http->tasks, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;

@@ -56,7 +56,7 @@ static bool read_body(struct mg_connection *conn, struct rl_buf *body)
 static int begin_request(struct mg_connection *conn)
 {
     struct receiver *receiver = mg_get_user_data(mg_get_context(conn));
-    AUTO_BUF struct rl_buf body;
+    AUTO_BUF struct rl_buf body = {0};
     rl_buf_init(&body, BODY_LIMIT);
     if (strcmp(mg_get_request_info(conn)->request_method, "POST") != 0) {
         answer(conn, 405, "this is `reeld listen`: it takes webhooks by POST\n");

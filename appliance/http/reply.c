@@ -170,7 +170,7 @@ static bool write_all(struct request *r, const void *bytes, size_t len)
 static bool send_answer(struct request *r, const struct reply *reply, int64_t length,
                         const void *bytes, size_t len)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     bool together = len <= ONE_WRITE_BYTES;
     rl_buf_init(&out, 16384 + ONE_WRITE_BYTES);
     r->answered = true;
@@ -278,7 +278,7 @@ void reply_error(struct request *r, const struct rl_err *err)
     if (status == 429 || status == 507)
         reply_header(r, "Retry-After", "%lld",
                      (long long)(r->retry_after_s > 0 ? r->retry_after_s : FULL_RETRY_S));
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 8192);
     problem_json(err, r->id, &out);
     if (rl_buf_ok(&out, NULL) != RL_OK)
@@ -296,7 +296,7 @@ void reply_bare_error(struct mg_connection *conn, int status)
                                                                  : RL_INTERNAL};
     (void)rl_copy_str(err.reason, sizeof(err.reason),
                       "the request head is not usable HTTP/1.1"); /* fits */
-    AUTO_BUF struct rl_buf out, body;
+    AUTO_BUF struct rl_buf out = {0}, body = {0};
     rl_buf_init(&out, 8192);
     rl_buf_init(&body, 4096);
     problem_json(&err, "-", &body);

@@ -61,7 +61,7 @@ enum rl_rc http_session_create(struct request *r, struct rl_err *err)
         rc = set_cookie(r, caller.key_id, &expires_ms, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 4096);
     write_session(&caller, expires_ms, &out);
     return reply_json(r, 200, &out, err);
@@ -69,7 +69,7 @@ enum rl_rc http_session_create(struct request *r, struct rl_err *err)
 
 enum rl_rc http_session_get(struct request *r, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 4096);
     write_session(&r->caller, r->session_expires_ms, &out);
     return reply_json(r, 200, &out, err);
@@ -91,7 +91,7 @@ enum rl_rc http_session_link(struct request *r, struct rl_err *err)
     enum rl_rc rc = key_token(r->http->tasks, "link", r->caller.key_id, expires_ms, token, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out, url;
+    AUTO_BUF struct rl_buf out = {0}, url = {0};
     rl_buf_init(&out, 4096);
     rl_buf_init(&url, 2048);
     rl_buf_fmt(&url, "%s/sign-in?token=%s", tasks_public_url(r->http->tasks), token);

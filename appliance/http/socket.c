@@ -72,7 +72,7 @@ static bool subscribed_locked(const struct socket *s, int64_t task_id)
 
 static bool say_wrapped(struct socket *s, const char *kind, const char *json)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 1 << 20);
     rl_buf_fmt(&out, "{\"event\":\"%s\",\"data\":%s}", kind, json);
     return !out.failed && say(s, out.data, out.len);
@@ -131,7 +131,7 @@ static bool say_progress(struct socket *s)
         pthread_mutex_lock(&s->lock);
         bool wanted = subscribed_locked(s, now[i].task_id);
         pthread_mutex_unlock(&s->lock);
-        AUTO_BUF struct rl_buf text;
+        AUTO_BUF struct rl_buf text = {0};
         rl_buf_init(&text, 1024);
         if (!known && wanted &&
             task_progress_json(s->http->tasks, &s->caller, now[i].task_id, &text, NULL) == RL_OK)

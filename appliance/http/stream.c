@@ -99,7 +99,7 @@ static enum rl_rc snapshot(struct sse *s, struct rl_err *err)
     struct page_query page = {.statuses =
                                   1u << TASK_CREATED | 1u << TASK_QUEUED | 1u << TASK_PROCESSING,
                               .limit = SNAPSHOT_TASKS};
-    AUTO_BUF struct rl_buf list;
+    AUTO_BUF struct rl_buf list = {0};
     rl_buf_init(&list, LIST_ANSWER_BYTES);
     enum rl_rc rc = task_list(tasks, &s->r->caller, &page, &list, err);
     if (rc == RL_OK)
@@ -145,7 +145,7 @@ static bool send_progress(struct sse *s)
     size_t n = runs_progress(s->r->http->tasks, &s->r->caller, s->filter.task_id, now, RUNS_SEEN);
     for (size_t i = 0; i < n; i++) {
         bool known = run_progress_seen(&now[i], s->runs, s->run_count);
-        AUTO_BUF struct rl_buf text;
+        AUTO_BUF struct rl_buf text = {0};
         rl_buf_init(&text, 1024);
         if (!known && task_progress_json(s->r->http->tasks, &s->r->caller, now[i].task_id, &text,
                                          NULL) == RL_OK)
@@ -381,7 +381,7 @@ enum rl_rc event_page(struct request *r, struct rl_err *err)
         rc = events_after(r->http->tasks, &r->caller, &filter, last > 0 ? last : 0, batch, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     rl_jw_init(&w, &out, false);

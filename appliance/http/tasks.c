@@ -20,7 +20,7 @@ enum rl_rc http_task_list(struct request *r, struct rl_err *err)
     enum rl_rc rc = page_parse(&r->query, true, false, &page, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     rc = task_list(r->http->tasks, &r->caller, &page, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -37,7 +37,7 @@ enum rl_rc http_task_events(struct request *r, struct rl_err *err)
         rc = page_parse(&r->query, false, true, &page, err);
     if (rc != RL_OK)
         return rc;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
     rc = task_history(r->http->tasks, &r->caller, id, &page, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;
@@ -68,7 +68,7 @@ static bool not_modified(struct request *r, const struct rl_buf *out)
 static enum rl_rc reply_task_with(struct request *r, int status, const struct task *task,
                                   const char *explain, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     rl_buf_init(&out, TASK_ANSWER_BYTES);
     rl_jw_init(&w, &out, false);
@@ -114,7 +114,7 @@ enum rl_rc http_task_get(struct request *r, struct rl_err *err)
 {
     int64_t id;
     AUTO_TASK struct task *task = NULL;
-    AUTO_BUF struct rl_buf explain;
+    AUTO_BUF struct rl_buf explain = {0};
     rl_buf_init(&explain, EXPLAIN_BYTES);
     const char *wanted = query_get(&r->query, "explain");
     enum rl_rc rc = request_id_param(r, "task", &id, err);
@@ -252,7 +252,7 @@ enum rl_rc http_task_link(struct request *r, struct rl_err *err)
     if (rc != RL_OK)
         return rc;
     int64_t expires_s = rl_wall_ms() / 1000 + life_s;
-    AUTO_BUF struct rl_buf out, url;
+    AUTO_BUF struct rl_buf out = {0}, url = {0};
     struct rl_jw w;
     rl_buf_init(&out, 4096);
     rl_buf_init(&url, 2048);

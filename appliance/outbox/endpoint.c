@@ -464,7 +464,7 @@ enum rl_rc endpoint_test(struct tasks *tasks, const struct caller *caller, int64
     uint8_t bits[8];
     char hex[2 * sizeof bits + 1], id[64];
     struct rl_jw w;
-    AUTO_BUF struct rl_buf body;
+    AUTO_BUF struct rl_buf body = {0};
 
     rl_random(bits, sizeof bits);
     rl_hex(bits, sizeof bits, hex);

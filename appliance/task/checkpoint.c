@@ -62,7 +62,7 @@ static enum rl_rc work_hash(const struct task *task, uint8_t hash[RL_HASH_BYTES]
                            task->options};
     const int64_t numbers[] = {task->width, task->height, task->frames,
                                task->fps,   task->steps,  task->seed};
-    AUTO_BUF struct rl_buf work;
+    AUTO_BUF struct rl_buf work = {0};
     rl_buf_init(&work, WORK_BYTES);
     for (size_t i = 0; i < RL_ARRAY_LEN(texts); i++) {
         const char *text = texts[i] ? texts[i] : "";

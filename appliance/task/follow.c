@@ -28,7 +28,7 @@ struct follow_work {
 
 static enum rl_rc read_row(struct store_stmt *stmt, struct hub_event *event, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf buf;
+    AUTO_BUF struct rl_buf buf = {0};
     struct rl_jw w;
     rl_buf_init(&buf, EVENT_BYTES);
     rl_jw_init(&w, &buf, false);

@@ -266,7 +266,7 @@ char *task_callback_body(struct tasks *tasks, const struct task *task, const cha
                          int64_t timestamp)
 {
     char url[1200], sig[48];
-    AUTO_BUF struct rl_buf buf;
+    AUTO_BUF struct rl_buf buf = {0};
     struct rl_jw w;
     bool done = strcmp(task->status, "SUCCEEDED") == 0;
     rl_buf_init(

@@ -314,7 +314,7 @@ static enum rl_rc read_metadata(struct tasks *tasks, const struct rl_json *body,
     if (rl_json_type(v) != RL_JSON_OBJECT)
         return rl_fail_field(err, RL_INVALID_FIELD, "metadata", "must be an object");
     size_t limit = (size_t)config_int(tasks->cfg, CFG_TASK_METADATA_BYTES);
-    AUTO_BUF struct rl_buf plain, escaped;
+    AUTO_BUF struct rl_buf plain = {0}, escaped = {0};
     struct rl_jw w;
     rl_buf_init(&plain, 1 << 20);
     rl_buf_init(&escaped, limit);
@@ -371,7 +371,7 @@ static enum rl_rc compute_hashes(const struct rl_json *body, struct submit *subm
                                  struct rl_err *err)
 {
     struct task *task = submit->task;
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     struct rl_jw w;
     rl_buf_init(&text, 2 << 20);
     rl_json_canonical(body, &text); /* members sorted: their order must not matter */

@@ -215,7 +215,7 @@ static enum rl_rc repair_all(struct repair *repair, unsigned statuses, struct rl
 enum rl_rc repair_sweep(struct tasks *tasks, struct rl_err *err)
 {
     struct repair repair = {.tasks = tasks, .batch = SWEEP_ROWS, .at = tasks->swept};
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 1 << 20);
     rl_jw_init(&repair.w, &out, false);
     rl_jw_object(&repair.w, NULL);

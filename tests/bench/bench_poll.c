@@ -91,7 +91,7 @@ static void bench_one(struct bench *b, const char *under)
     struct plain plain;
     char path[600];
     double ended[ROUNDS], going[ROUNDS], us[3][ROUNDS];
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 1 << 20);
     int64_t finished = submit_new(b);
     struct run *run = claim(b);
@@ -138,7 +138,7 @@ struct load {
 static void *poll_many(void *arg)
 {
     struct load *load = arg;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 1 << 20);
     for (int i = 0; i < LOAD; i++) {
         int at = rand_r(&load->seed) % (FINISHED + WAITING);

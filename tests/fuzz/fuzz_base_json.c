@@ -37,7 +37,7 @@ static bool canonical(const char *text, size_t len, struct rl_buf *out)
 /* Valid JSON of arbitrary bytes, from which the same text comes back where it is UTF-8. */
 static void check_writer(const char *text, size_t len)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     AUTO_JSON struct rl_json *root = NULL;
     struct rl_jw w;
 
@@ -58,8 +58,8 @@ static void check_writer(const char *text, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    AUTO_BUF struct rl_buf first;
-    AUTO_BUF struct rl_buf second;
+    AUTO_BUF struct rl_buf first = {0};
+    AUTO_BUF struct rl_buf second = {0};
     const char *text = (const char *)data;
 
     rl_buf_init(&first, 1 << 24);

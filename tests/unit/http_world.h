@@ -152,7 +152,7 @@ static inline int server_end(void **state)
 static inline struct answer call_as(struct server *s, const char *key, const char *method,
                                     const char *path, const char *extra, const char *body)
 {
-    AUTO_BUF struct rl_buf text;
+    AUTO_BUF struct rl_buf text = {0};
     rl_buf_init(&text, 1 << 20);
     rl_buf_fmt(&text, "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n", method, path, s->port);
     if (key)

@@ -82,7 +82,7 @@ double __wrap_strtod(const char *text, char **end)
 static void test_rl_buf_append_grows(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
 
     rl_buf_init(&b, 100000);
     for (int i = 0; i < 10000; i++)
@@ -97,7 +97,7 @@ static void test_rl_buf_append_grows(void **state)
 static void test_rl_buf_limit_sticks(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     struct rl_err err = {0};
 
     rl_buf_init(&b, 5);
@@ -122,7 +122,7 @@ static void test_rl_buf_limit_sticks(void **state)
 static void test_rl_buf_fmt_exact_fit(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
 
     rl_buf_init(&b, 8);
     rl_buf_fmt(&b, "%s-%04d", "abc", 7);
@@ -135,7 +135,7 @@ static void test_rl_buf_fmt_exact_fit(void **state)
 static void test_rl_buf_out_of_memory_sticks(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     struct rl_err err = {0};
 
     rl_buf_init(&b, 1000);
@@ -173,7 +173,7 @@ static void test_rl_buf_take_hands_over(void **state)
 static void test_rl_buf_huge_limit(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
 
     rl_buf_init(&b, SIZE_MAX);
     rl_buf_str(&b, "x");
@@ -185,7 +185,7 @@ static void test_rl_buf_huge_limit(void **state)
 static void test_rl_jw_commas_and_nesting(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     struct rl_jw w;
 
     rl_buf_init(&b, 1000);
@@ -220,7 +220,7 @@ static void test_rl_jw_commas_and_nesting(void **state)
 
 static void assert_written(const char *text, size_t len, bool ascii, const char *expected)
 {
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     struct rl_jw w;
     struct rl_json *root = NULL;
 
@@ -272,7 +272,7 @@ static void test_rl_jw_raw_obeys_ascii(void **state)
     static const char *const expected[] = {raw, "{\"k\\n\": [\"\\u00e9\\ud83d\\ude00\\\"\",\n1]}"};
 
     for (int ascii = 0; ascii < 2; ascii++) {
-        AUTO_BUF struct rl_buf b;
+        AUTO_BUF struct rl_buf b = {0};
         struct rl_jw w;
 
         rl_buf_init(&b, 100);
@@ -285,7 +285,7 @@ static void test_rl_jw_raw_obeys_ascii(void **state)
 
 static void assert_double(double v, const char *expected)
 {
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     struct rl_jw w;
 
     rl_buf_init(&b, 100);

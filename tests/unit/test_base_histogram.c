@@ -16,7 +16,7 @@ static const struct rl_bounds us = {.upto = {250, 1000000}, .count = 2, .unit = 
 static void expect(const struct rl_histogram *h, const struct rl_bounds *bounds, const char *labels,
                    const char *want)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 4096);
     rl_histogram_write(h, bounds, "n", labels, &out);
     assert_int_equal(rl_buf_ok(&out, NULL), RL_OK);

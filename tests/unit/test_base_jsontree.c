@@ -58,7 +58,7 @@ static struct rl_json *parsed(const char *text)
 
 static void assert_canonical(const char *text, const char *expected)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     AUTO_JSON struct rl_json *root = parsed(text);
 
     rl_buf_init(&out, 1000);
@@ -219,7 +219,7 @@ static void test_rl_json_canonical_is_content_only(void **state)
 static void test_rl_json_canonical_limit_sticks(void **state)
 {
     (void)state;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     AUTO_JSON struct rl_json *root = parsed("{\"a\":[1,2,3]}");
 
     rl_buf_init(&out, 5);
@@ -241,7 +241,7 @@ static void test_rl_json_parse_and_canonical_out_of_memory(void **state)
     while (!done) {
         struct rl_json *root = NULL;
         struct rl_err err = {0};
-        AUTO_BUF struct rl_buf out;
+        AUTO_BUF struct rl_buf out = {0};
         rl_buf_init(&out, 1000);
 
         allocations_left = failures;

@@ -153,7 +153,7 @@ static void test_meter_rate(void **state)
 
 static void test_verify_scrub(void **state)
 {
-    AUTO_BUF struct rl_buf report;
+    AUTO_BUF struct rl_buf report = {0};
 
     (void)state;
     rl_buf_init(&report, 1000);

@@ -247,7 +247,7 @@ static void test_phase_name_all(void **state)
 /* The description as a parsed tree; the caller frees it. */
 static struct rl_json *describe(const struct engines *engines)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct rl_jw w;
     struct rl_json *root = NULL;
     struct rl_err err = {0};

@@ -109,7 +109,7 @@ static void test_dead_letters_replay_many_refuses(void **state)
                "\"field\":\"task_ids\"");
     expect(call(s, "POST", "/api/v1/dead-letters/replay", JSON_TYPE, "{\"ids\":[\"1\"]}"), 422,
            "\"field\":\"ids\"");
-    AUTO_BUF struct rl_buf many;
+    AUTO_BUF struct rl_buf many = {0};
     rl_buf_init(&many, 1 << 16);
     rl_buf_str(&many, "{\"task_ids\":[\"1\"");
     for (int i = 0; i < 199; i++)
@@ -298,7 +298,7 @@ static void test_link_tampered_or_over_is_refused(void **state)
     AUTO_TASK struct task *task = NULL;
     const struct caller boss = {.owner = true};
     struct rl_err err;
-    AUTO_BUF struct rl_buf signed_url;
+    AUTO_BUF struct rl_buf signed_url = {0};
     rl_buf_init(&signed_url, 2048);
     assert_int_equal(task_get(s->tasks, &boss, path_id(path), &task, &err), RL_OK);
     task_download_url(s->tasks, task, rl_wall_ms() / 1000 - 1, &signed_url);

@@ -102,7 +102,7 @@ static void test_receiver_refuses(void **state)
     struct scene *s = *state;
     ask(s, 405, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     ask(s, 405, "OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: http://x\r\n\r\n");
-    AUTO_BUF struct rl_buf big;
+    AUTO_BUF struct rl_buf big = {0};
     rl_buf_init(&big, 4 << 20);
     rl_buf_fmt(&big, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", 2 << 20);
     for (int i = 0; i < (1 << 20) / 64 + 64; i++)

@@ -36,7 +36,7 @@ static void test_head_refused_and_closed(void **state)
 static void test_head_many_fields(void **state)
 {
     struct server *s = *state;
-    AUTO_BUF struct rl_buf extra;
+    AUTO_BUF struct rl_buf extra = {0};
     rl_buf_init(&extra, 8192);
     for (int i = 0; i < 70; i++)
         rl_buf_fmt(&extra, "X-%d: y\r\n", i);
@@ -135,14 +135,14 @@ static void test_body_drip_is_cut_at_the_deadline(void **state)
 static void test_body_too_large(void **state)
 {
     struct server *s = *state;
-    AUTO_BUF struct rl_buf big;
+    AUTO_BUF struct rl_buf big = {0};
     rl_buf_init(&big, 1 << 20);
     for (int i = 0; i < 9000; i++)
         rl_buf_str(&big, "x");
     struct answer a = call(s, "POST", "/api/v1/tasks", JSON_TYPE, big.data);
     assert_string_equal(answer_header(&a, "Connection"), "close");
     expect(a, 413, "BODY_TOO_LARGE");
-    AUTO_BUF struct rl_buf chunked;
+    AUTO_BUF struct rl_buf chunked = {0};
     rl_buf_init(&chunked, 1 << 20);
     rl_buf_fmt(
         &chunked,

@@ -37,7 +37,7 @@ static int teardown(void **state)
 static void add(struct world *w, const char *source)
 {
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     world_ok(inbound_source_create(w->tasks, source, &(struct inbound_wish){.secret = SECRET}, &out,
                                    &err),
@@ -71,7 +71,7 @@ static void posted(struct world *w, const char *source, const char *id, const ch
 static void shows(struct world *w, const char *source, const char *text)
 {
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     world_ok(inbound_source_get(w->tasks, source, &out, &err), &err);
     if (!strstr(out.data, text))
@@ -83,7 +83,7 @@ static size_t lines(struct world *w, const char *source, const char *text)
 {
     size_t n = 0;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     const struct page_query page = {.limit = 200};
     rl_buf_init(&out, 1 << 22);
     world_ok(inbound_event_list(w->tasks, source, &page, false, &out, &err), &err);
@@ -116,7 +116,7 @@ static void test_inbound_source_life(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     add(w, "openai");
     shows(w, "openai",
@@ -169,7 +169,7 @@ static void test_inbound_rotate_two_secrets(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     add(w, "openai");
     assert_true(signed_now(w, "openai", SECRET));
@@ -195,7 +195,7 @@ static void test_inbound_judge_unknown_and_disabled(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     const struct inbound_wish off = {.has_enabled = true, .enabled = false};
     rl_buf_init(&out, 65536);
     assert_false(signed_now(w, "openai", SECRET));
@@ -455,7 +455,7 @@ static void test_inbound_event_list_pages(void **state)
     struct world *w = *state;
     struct rl_err err;
     char id[8], next[32];
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     struct page_query page = {.limit = 2};
     rl_buf_init(&out, 1 << 20);
     add(w, "openai");

@@ -28,7 +28,7 @@ static int teardown(void **state)
 static void add(struct world *w, const char *source)
 {
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     world_ok(inbound_source_create(w->tasks, source, &(struct inbound_wish){0}, &out, &err), &err);
 }
@@ -55,7 +55,7 @@ static void test_inbound_event_list_bodies(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf body, out;
+    AUTO_BUF struct rl_buf body = {0}, out = {0};
     struct page_query page = {.limit = 200, .ascending = true};
     char id[8];
     rl_buf_init(&body, 1 << 20);
@@ -87,7 +87,7 @@ static size_t waiting(struct world *w, const char *source)
 {
     size_t n = 0;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     const struct page_query page = {.limit = 200};
     rl_buf_init(&out, 1 << 22);
     world_ok(inbound_event_list(w->tasks, source, &page, true, &out, &err), &err);

@@ -484,7 +484,7 @@ static void test_pool_a_task_goes_to_a_device_that_holds_it(void **state)
         (void)snprintf(prompt, sizeof prompt, "p%d", i);
         ids[i] = submit_frames(&s, prompt, 2 + 2 * (i % 2));
     }
-    AUTO_BUF struct rl_buf why;
+    AUTO_BUF struct rl_buf why = {0};
     struct rl_err err;
     rl_buf_init(&why, 4096);
     AUTO_TASK struct task *waiting = world_get(&s.w, ids[1]);
@@ -515,7 +515,7 @@ static void test_pool_a_gone_model_is_never_claimed(void **state)
     reopen(&s);
     world_ok(task_submit(s.w.tasks, &owner, keyed, strlen(keyed), NULL, &reply, &err), &err);
     assert_true(reply.replayed && reply.task->task_id == kept->task_id);
-    AUTO_BUF struct rl_buf why;
+    AUTO_BUF struct rl_buf why = {0};
     rl_buf_init(&why, 4096);
     world_ok(task_explain(s.w.tasks, reply.task, &why, &err), &err);
     assert_non_null(memmem(why.data, why.len, "is not here: it fails", 21));

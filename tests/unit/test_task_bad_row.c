@@ -169,7 +169,7 @@ static void test_repair_of_a_task_that_cannot_be_moved(void **state)
     struct world *w = *state;
     struct rl_err err;
     int64_t bad, good;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 1 << 20);
     world_set(w, "task.created_ms", "1000");
     bad = submit(w, "{\"prompt\":\"a\"}");
@@ -207,7 +207,7 @@ static void test_repair_sweep_gets_past_what_cannot_be_moved(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     const char *last = NULL;
     char next[48] = "";
     rl_buf_init(&out, 1 << 20);

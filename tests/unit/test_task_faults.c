@@ -106,7 +106,7 @@ static void prepare_range(struct trial *t)
     struct feed_ask ask = {.name = "f", .max = 2, .lease_ms = 600000};
     bool done;
     int64_t wait_ms;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     if (feed_delete(t->w->tasks, &owner, "f", &err) != RL_OK)
         assert_int_equal(err.code, RL_NOT_FOUND); /* the first trial */
@@ -120,7 +120,7 @@ static void prepare_range(struct trial *t)
 
 static enum rl_rc act_ack_part(struct trial *t, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 4096);
     return feed_ack(t->w->tasks, &owner, "f", t->lease, t->from, &out, err);
 }

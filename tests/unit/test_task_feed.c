@@ -84,7 +84,7 @@ static void take_apart(const char *json, size_t len, struct got *got)
 static enum rl_rc ask(struct world *w, const struct caller *caller, struct feed_ask *ask,
                       struct got *got, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 8 << 20);
     *got = (struct got){0};
     enum rl_rc rc = feed_next(w->tasks, caller, ask, &out, &got->given, &got->wait_ms, err);
@@ -108,7 +108,7 @@ static int64_t ack(struct world *w, const struct caller *caller, const char *nam
                    const char *lease, int64_t to)
 {
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     AUTO_JSON struct rl_json *root = NULL;
     rl_buf_init(&out, 4096);
     enum rl_rc rc = feed_ack(w->tasks, caller, name, lease, to, &out, &err);
@@ -123,7 +123,7 @@ static int64_t member_of(struct world *w, const struct caller *caller, const cha
                          const char *member)
 {
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     AUTO_JSON struct rl_json *root = NULL;
     rl_buf_init(&out, 65536);
     world_ok(feed_show(w->tasks, caller, name, &out, &err), &err);
@@ -178,7 +178,7 @@ static void test_feed_ack_part(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 4096);
     add_tasks(w, &owner, 3);
     struct got range = read_feed(w, &owner, "f", 6, LEASE_MS);
@@ -200,7 +200,7 @@ static void test_feed_extend_gives_back(void **state)
 {
     struct world *w = *state;
     struct rl_err err;
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 4096);
     add_tasks(w, &owner, 1);
     struct got range = read_feed(w, &owner, "f", 9, 0);
@@ -242,7 +242,7 @@ static enum rl_rc seek(struct world *w, const char *name, enum feed_start start,
                        struct rl_err *err)
 {
     const struct feed_from from = {.start = start, .value = value, .field = "seq"};
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     return feed_seek(w->tasks, &owner, name, &from, &out, err);
 }
@@ -390,7 +390,7 @@ static void test_feed_create_and_count(void **state)
     struct got got;
     bool made;
     const struct feed_from latest = {.start = FEED_LATEST};
-    AUTO_BUF struct rl_buf out;
+    AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, 65536);
     add_tasks(w, &owner, 1);
     world_ok(feed_create(w->tasks, &owner, "a", &latest, 0, &out, &made, &err), &err);
@@ -462,7 +462,7 @@ static void *race(void *arg)
     struct racer *me = arg;
     while (me->failures == 0) {
         struct rl_err err;
-        AUTO_BUF struct rl_buf out, done;
+        AUTO_BUF struct rl_buf out = {0}, done = {0};
         bool given = false;
         int64_t wait_ms = 0, from = 0, to = 0;
         char lease[64] = "";

@@ -105,7 +105,7 @@ static void test_model_open_without_memory(void **state)
 /* The transformer by an index. */
 static void test_model_open_index_without_memory(void **state)
 {
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     char path[160];
 
     (void)state;

@@ -127,7 +127,7 @@ static void test_tokenizer_encode_as_sentencepiece(void **state)
     for (; r.p < r.end; cases++) {
         uint32_t len = read_u32(&r);
         uint32_t times = read_u32(&r);
-        AUTO_BUF struct rl_buf text;
+        AUTO_BUF struct rl_buf text = {0};
 
         assert_true((size_t)(r.end - r.p) >= len);
         rl_buf_init(&text, TOKENIZER_TEXT);
@@ -167,8 +167,8 @@ static void test_tokenizer_normalize_all_code_points(void **state)
 
     (void)state;
     for (size_t i = 0; i < f.len / 8; i++) {
-        AUTO_BUF struct rl_buf text;
-        AUTO_BUF struct rl_buf out;
+        AUTO_BUF struct rl_buf text = {0};
+        AUTO_BUF struct rl_buf out = {0};
         uint32_t first = (uint32_t)(i < 0x400 ? i : i - 0x400 + 0xe00) * 256;
         uint64_t hash;
 
@@ -234,7 +234,7 @@ static void put_bytes(struct rl_buf *b, int field, const void *bytes, size_t len
 
 static void put_piece(struct rl_buf *b, const char *text, float score, int type)
 {
-    AUTO_BUF struct rl_buf piece;
+    AUTO_BUF struct rl_buf piece = {0};
     uint8_t tail[7] = {2 << 3 | 5, 0, 0, 0, 0, 3 << 3, (uint8_t)type};
 
     rl_buf_init(&piece, 4096);

@@ -41,7 +41,7 @@ static inline void wan_file_raw(const char *path, const void *bytes, size_t len,
 /* A file with this header text and so many bytes of data. */
 static inline void wan_file_header(const char *path, const char *header, size_t data_len)
 {
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     uint64_t len = strlen(header); /* the tests run on little-endian machines */
 
     rl_buf_init(&b, 1 << 24);
@@ -73,7 +73,7 @@ static inline struct wan_file_tensor *wan_file_add(struct wan_file *file, const 
 /* Tensors in the order they were added. */
 static inline void wan_file_write(const struct wan_file *file, const char *path)
 {
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     struct rl_jw w;
     uint64_t len = 0;
     size_t at = 0;

@@ -211,7 +211,7 @@ static size_t collect(const struct tokenizer *t, struct path *paths, size_t len)
 enum rl_rc tokenizer_encode(const struct tokenizer *tokenizer, const char *text, size_t len,
                             int32_t *ids, size_t room, size_t *ret_count, struct rl_err *err)
 {
-    AUTO_BUF struct rl_buf b;
+    AUTO_BUF struct rl_buf b = {0};
     AUTO_FREE struct path *paths = NULL;
     size_t count = 0;
 
