@@ -20,9 +20,6 @@ struct engines {
     int64_t host_bytes; /* each device's share of the memory that the process may use */
 };
 
-/* Are the defaults possible values, and all of it there? */
-bool engine_model_is_sound(const struct engine_model *model);
-
 /* devices.c: fill in the devices, when all engines are listed. One that cannot be asked is logged.
  */
 void engines_probe(struct engines *engines);

@@ -113,6 +113,10 @@ struct engine_model {
     double min_shift, max_shift, shift;
 };
 
+/* Are the defaults possible values, and all of it there? An engine with a model of which this is
+ * not so is refused. Any thread. */
+bool engine_model_is_sound(const struct engine_model *model);
+
 struct engine_run; /* an engine's loaded state on one device; defined by each engine */
 
 struct engine {

@@ -56,11 +56,11 @@ static enum rl_rc pick_int(const struct grid *g, int64_t wish, int fallback, int
     if (wish == -1)
         wish = fallback;
     else if (wish < g->min || wish > g->max || (wish - g->min) % g->step != 0) {
-        char near[96], step[48] = "";
-        describe_nearest(g, wish, near, sizeof(near));
         if (g->min == g->max)
             return rl_fail_field(err, RL_INVALID_FIELD, g->field, "%lld%s: only %lld is possible",
                                  (long long)wish, g->unit, (long long)g->min);
+        char near[96], step[48] = "";
+        describe_nearest(g, wish, near, sizeof(near));
         if (g->step > 1)
             (void)snprintf(step, sizeof(step), " in steps of %lld", (long long)g->step); /* fits */
         return rl_fail_field(err, RL_INVALID_FIELD, g->field, "%lld%s: %lld to %lld%s; %s",

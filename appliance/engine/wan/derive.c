@@ -1,8 +1,8 @@
 /* The configuration of a model from the shapes of its tensors, and from __metadata__ where shapes
  * cannot tell (heads of another width than 128, the latents' statistics, what it was trained on).
  * Files without metadata are the published Wan 2.1. No state, any thread. */
-#include "engine/wan/sampler.h"
 #include "engine/wan/parts.h"
+#include "engine/wan/sampler.h"
 
 #include <errno.h>
 #include <math.h>

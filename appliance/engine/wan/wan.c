@@ -7,7 +7,6 @@
 
 #include "base/log.h"
 #include "config/config.h"
-#include "engine/catalogue.h"
 #include "engine/wan/estimate.h"
 #include "engine/wan/library.h"
 #include "engine/wan/run.h"
@@ -41,10 +40,8 @@ static void describe(const struct wan_model *model, char *doc)
             "single coloured shape that moves. Colours: red, green, blue, yellow, orange, purple, "
             "pink, cyan; motions: moving left, right, up or down, growing, shrinking, spinning, "
             "bouncing; backgrounds: black, white, gray, navy; shapes: circle, square, triangle, "
-            "star, ring. Other words are passed over. "
-            "Its pictures are 64 x 64 and shown larger. It is no picture of what Wan can do: add a "
-            "big model for "
-            "that");
+            "star, ring. Other words are passed over. Its pictures are 64 x 64 and shown larger. "
+            "It is no picture of what Wan can do: add a big model for that");
     else
         (void)snprintf(doc, DOC_BYTES,
                        "text to video by %s: %.1f billion parameters, %s, %d frames", c->name,
@@ -121,9 +118,7 @@ static enum rl_rc add_model(const struct config *cfg, struct listed *l, const ch
         l->engine.model_count++;
     else
         rl_log(RL_LOG_WARN, "model_left_out",
-               "engine=wan model=%s reason=\"its metadata asks for "
-               "defaults that are out of bounds\"",
-               name);
+               "engine=wan model=%s reason=\"its defaults are out of bounds\"", name);
     wan_model_close(model);
     return RL_OK;
 }
