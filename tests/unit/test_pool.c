@@ -453,6 +453,10 @@ static void test_pool_what_fits_nowhere_is_never_claimed(void **state)
     /* a repeat of what could be made then is answered with its task, other content is not */
     world_ok(task_submit(s.w.tasks, &owner, keyed, strlen(keyed), NULL, &reply, &err), &err);
     assert_true(reply.replayed && reply.task->task_id == kept->task_id);
+    AUTO_BUF struct rl_buf why = {0};
+    rl_buf_init(&why, 4096);
+    world_ok(task_explain(s.w.tasks, reply.task, &why, &err), &err);
+    assert_non_null(memmem(why.data, why.len, "No device here can hold it", 26));
     task_free(reply.task);
     assert_int_equal(task_submit(s.w.tasks, &owner, body, strlen(body), "k", &reply, &err),
                      RL_IDEMPOTENCY_KEY_REUSED);

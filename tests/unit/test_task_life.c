@@ -311,6 +311,24 @@ static void test_task_submit_200_parallel_posts_make_one_task(void **state)
     assert_int_equal(fresh, 1);
 }
 
+/* Whatever lies between the members. */
+static void test_task_progress_is_compared_by_its_members(void **state)
+{
+    (void)state;
+    struct run_progress seen[2], now;
+    memset(seen, 0x11, sizeof seen);
+    memset(&now, 0xee, sizeof now);
+    seen[0].task_id = 1;
+    seen[1].task_id = now.task_id = 2;
+    seen[1].attempt = now.attempt = 3;
+    seen[1].phase = now.phase = 2;
+    seen[1].step = now.step = 5;
+    assert_true(run_progress_seen(&now, seen, 2));
+    assert_false(run_progress_seen(&now, seen, 1));
+    now.step = 6;
+    assert_false(run_progress_seen(&now, seen, 2));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +342,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_task_ids_only_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_submit_200_parallel_posts_make_one_task, setup,
                                         teardown),
+        cmocka_unit_test(test_task_progress_is_compared_by_its_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
