@@ -169,7 +169,6 @@ static int on_delivery(void *user, const struct rl_webhook *hook)
 
 static void put_start(const struct listening *l, int port)
 {
-    fprintf(stderr, "reeld: listening on http://127.0.0.1:%d/ until Ctrl-C\n", port);
     if (l->secrets.count == 0)
         fputs("reeld: no secret: signatures are not checked (--secret, or `reeld secret`)\n",
               stderr);
@@ -178,6 +177,8 @@ static void put_start(const struct listening *l, int port)
         cli_put(stderr, l->secrets.origin);
         fputc('\n', stderr);
     }
+    /* The last of these lines: who waits for it has seen the others. */
+    fprintf(stderr, "reeld: listening on http://127.0.0.1:%d/ until Ctrl-C\n", port);
     if (!l->json)
         puts("TIME                 EVENT             TASK_ID              SIGNATURE     TRY  "
              "ANSWER");

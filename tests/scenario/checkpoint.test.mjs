@@ -59,7 +59,7 @@ test('a checkpoint that was damaged is refused and costs time only', async (t) =
 
     await server.start();
     const done = await server.done(task.task_id);
-    assert.match(server.stderr, new RegExp(`event=checkpoint_unfit task_id=${task.task_id} .*checksum`));
+    await server.waitLog(new RegExp(`event=checkpoint_unfit task_id=${task.task_id} .*checksum`));
     assert.equal(await digest(server, done), await digest(server, whole));
     assert.ok(runMs(done) >= FRAMES * FRAME_MS, 'made from the start');
     await eventually('the checkpoint goes', () => checkpoints(server).length === 0);

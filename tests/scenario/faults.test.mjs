@@ -140,7 +140,7 @@ test('a hanging run does not keep the server from stopping; the task goes on aft
     const end = await server.ended(45000);
     assert.equal(end.signal, null, server.tail());
     assert.equal(end.code, 1, 'a pool thread did not come back, and the exit status says so');
-    assert.match(server.stderr, /pool_hangs/);
+    await server.waitLog(/pool_hangs/);
 
     await server.start();
     assert.equal((await server.until(waiting.task_id, ['QUEUED', 'PROCESSING', 'SUCCEEDED'])).attempt <= 1, true);

@@ -130,7 +130,7 @@ test('a configuration file that is wrong names its line', async (t) => {
 
 test('a default engine that is not there: served all the same, and said', async (t) => {
     const server = await serve(t, { set: { 'engine.default': 'nosuch' } });
-    assert.match(server.stderr, /level=warn event=default_engine_missing engine=nosuch/);
+    await server.waitLog(/level=warn event=default_engine_missing engine=nosuch/);
     assertProblem(await server.post('/api/v1/tasks', small('x')), 422, 'INVALID_FIELD', 'engine');
     await server.done((await server.submit(small('x', { engine: 'testpattern' }))).task_id);
 });

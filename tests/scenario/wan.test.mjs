@@ -47,7 +47,7 @@ test('the models of the folder are published, and only what they can make is tak
     const server = await serve(t, { set: { 'model.dir': dir } });
     const wan = (await published(server)).find((engine) => engine.name === 'wan');
     assert.deepEqual(wan.models.map((model) => model.name).filter((name) => name !== 'starter'), ['tiny']);
-    assert.match(server.stderr, /event=model_left_out engine=wan model=broken/);
+    await server.waitLog(/event=model_left_out engine=wan model=broken/);
     const { defaults, limits } = wan.models.find((model) => model.name === 'tiny');
     assert.deepEqual([defaults.width, defaults.frames, defaults.steps, limits.max_frames], [128, 9, 6, 9]);
     assertProblem(await server.post('/api/v1/tasks', clip({ frames: 10 })), 422, 'INVALID_FIELD', 'frames');
