@@ -3,6 +3,7 @@
  * parsers disagree (user names, extra slashes, percent-encoded hosts). */
 #include "net/net.h"
 
+#include <arpa/inet.h>
 #include <curl/curl.h>
 #include <string.h>
 #include <strings.h>
@@ -86,6 +87,12 @@ static bool host_usable(char *host)
                     host[i] == '-' || host[i] == '_';
         if (!fits || ++label > LABEL_MAX)
             return false;
+    }
+    /* A last label of digits is an address or nothing (WHATWG URL, "ends in a number"): whether
+     * "127.0.0.1." or "a.1" is a name, resolvers do not agree. */
+    if (strspn(host + len - label, "0123456789") == label) {
+        struct in_addr addr;
+        return inet_pton(AF_INET, host, &addr) == 1;
     }
     return label > 0;
 }

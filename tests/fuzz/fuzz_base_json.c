@@ -1,19 +1,10 @@
 /* Whatever the strict reader accepts must have canonical bytes that it accepts again and that are
  * their own canonical bytes; what the ASCII writer makes of its texts must read back as the same.
  */
+#include "fuzz.h"
+
 #include "base/buf.h"
 #include "base/json.h"
-
-#include <stdlib.h>
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort(); /* how a fuzz target reports a finding */
-}
 
 /* Canonical bytes of the text; false when the reader refuses it. */
 static bool canonical(const char *text, size_t len, struct rl_buf *out)

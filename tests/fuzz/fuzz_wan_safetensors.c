@@ -1,19 +1,12 @@
 /* A safetensors file of any bytes: refused, or every tensor lies inside the file and can be read,
  * no two share a byte, and the names are sorted and found. */
+#include "fuzz.h"
+
 #include "engine/wan/safetensors.h"
 #include "engine/wan/scan.h"
 
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort(); /* how a fuzz target reports a finding */
-}
 
 static void check_file(const struct safetensors *file, size_t size)
 {

@@ -1,17 +1,9 @@
 /* A tokenizer model of any bytes with a text of any bytes: every
  * id is in the vocabulary and the last one is the end; cleaned prompts do not grow. The first two
  * bytes say where the model ends and the text begins. */
+#include "fuzz.h"
+
 #include "engine/wan/tokenizer.h"
-
-#include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-static void require(bool holds)
-{
-    if (!holds)
-        abort(); /* how a fuzz target reports a finding */
-}
 
 static void check_encode(const struct tokenizer *t, const char *text, size_t len)
 {

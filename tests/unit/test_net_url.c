@@ -40,6 +40,7 @@ static const struct {
     {"http://127.1/", "http://127.0.0.1/", "http://127.0.0.1:80"},
     {"http://[::1]:81/", "http://[::1]:81/", "http://[::1]:81"},
     {"http://[FE80::1]/", "http://[fe80::1]/", "http://[fe80::1]:80"},
+    {"http://a.b1./", "http://a.b1./", "http://a.b1.:80"},
     {"http://localhost:65535/", "http://localhost:65535/", "http://localhost:65535"},
     {"", NULL, NULL},
     {"example.com", NULL, NULL},
@@ -79,6 +80,10 @@ static const struct {
     {"http://a..b/", NULL, NULL},
     {"http://./", NULL, NULL},
     {"http://.example.com/", NULL, NULL},
+    {"http://127.0.0.1./", NULL, NULL},
+    {"http://1.2.3.4.5/", NULL, NULL},
+    {"http://a.1/", NULL, NULL},
+    {"http://a.1./", NULL, NULL},
     {"http://exa$mple.com/", NULL, NULL},
     {"http://b\xc3\xbc"
      "cher.example/",
