@@ -328,6 +328,7 @@ static void stop_modules(struct serve *s, int64_t pool_ms)
     int64_t left_ms = began_ms + pool_ms - rl_mono_ms();
     if (s->pool && !pool_stop(s->pool, left_ms > POOL_JOIN_MS ? left_ms : POOL_JOIN_MS)) {
         rl_log(RL_LOG_ERROR, "pool_hangs", "wait_ms=%lld", (long long)pool_ms);
+        runs_hand_back(s->tasks); /* a step that takes long is no crash */
         s->abandoned = true;
     }
     outbox_stop(s->outbox, OUTBOX_STOP_MS);

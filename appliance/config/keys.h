@@ -76,7 +76,8 @@
     X(QUEUE_NAMES, "queue.names", INT, "64", 1, 1024, "queues", "distinct queue_names; a claim looks at each head") \
     X(QUEUE_DEPTH, "queue.depth", INT, "1000000", 1, 100000000, "tasks", "waiting tasks before QUEUE_FULL")       \
     X(RUN_FLOOR_S, "run.timeout_floor_s", INT, "300", 1, 31536000, "s",                                           \
-      "least processing time-out; the derived one is run.timeout_factor times the expected run time")             \
+      "least processing time-out; the derived one is run.timeout_factor times the expected run time. Of a first " \
+      "run, of which nothing is expected yet, the longest silence")                                               \
     X(RUN_FACTOR, "run.timeout_factor", INT, "4", 1, 100, "times", "see run.timeout_floor_s; machines get busy")  \
     X(RUN_STALE_MS, "run.stale_ms", INT, "60000", 50, 3600000, "ms",                                              \
       "silence of a run that counts as a hang, if it is also 4 times its slowest beat in that phase")             \

@@ -6,7 +6,7 @@
 
 #include "base/rl.h"
 
-#define ENGINE_ABI 5
+#define ENGINE_ABI 6
 
 #define ENGINE_DEVICES_MAX 64
 
@@ -131,9 +131,12 @@ struct engine {
     /* Add the devices this engine can run on; NULL: any CPU slot will do. */
     enum rl_rc (*probe)(struct engine_device *devices, size_t room, size_t *ret_count,
                         struct rl_err *err);
-    /* Load weights for `model` on `device`; thread: the pool thread that owns the device. */
+    /* Load weights for `model` on `device`; thread: the pool thread that owns the device. Of ctl
+     * only user, progress (ENGINE_LOAD) and should_stop count, each of which may be NULL: a large
+     * model takes minutes. errors: RL_CANCELED (stop) and those of generate. */
     enum rl_rc (*load)(const struct config *cfg, const struct engine_device *device,
-                       const char *model, struct engine_run **ret_run, struct rl_err *err);
+                       const char *model, const struct engine_ctl *ctl, struct engine_run **ret_run,
+                       struct rl_err *err);
     /* Make the frames. errors: RL_CANCELED (stop), RL_ENGINE_ERROR with err->retryable,
      * RL_GPU_ERROR (device unusable), RL_OUT_OF_GPU_MEMORY, RL_NO_MEMORY, or on_frame's error. */
     enum rl_rc (*generate)(struct engine_run *run, const struct engine_request *request,

@@ -17,7 +17,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_BYTES    1200
+#define PATH_BYTES 1200
+#define FINISH_DRAIN_MS                                                                            \
+    15000                  /* and so long when the program stops, which waits 20 s for its runs */
 #define FINISH_TRY_MS 1000 /* between tries to write a run's end when the store refuses */
 
 struct maker {
@@ -106,13 +108,15 @@ static enum rl_rc on_frame(void *user, const struct engine_frame *frame, struct 
 }
 
 static enum rl_rc ensure_loaded(struct tasks *tasks, const struct engine_device *device,
-                                struct loaded *loaded, const struct task *task, struct rl_err *err)
+                                struct loaded *loaded, const struct task *task,
+                                const struct engine_ctl *ctl, struct rl_err *err)
 {
     const struct engine *engine = engines_find(tasks_engines(tasks), task->engine); /* as claimed */
     if (loaded->engine == engine && strcmp(loaded->model, task->model) == 0)
         return RL_OK;
     generate_unload(loaded);
-    enum rl_rc rc = engine->load(tasks_config(tasks), device, task->model, &loaded->state, err);
+    enum rl_rc rc =
+        engine->load(tasks_config(tasks), device, task->model, ctl, &loaded->state, err);
     if (rc != RL_OK)
         return rc;
     loaded->engine = engine;
@@ -205,7 +209,7 @@ static enum rl_rc make(struct tasks *tasks, const struct engine_device *device,
     if (rc == RL_OK)
         rc = video_ready(&video, NULL, err); /* before GPU time is spent */
     if (rc == RL_OK)
-        rc = ensure_loaded(tasks, device, loaded, maker->task, err);
+        rc = ensure_loaded(tasks, device, loaded, maker->task, &ctl, err);
     if (rc == RL_OK) {
         run_checkpoint_load(maker->run, &checkpoint, &ctl.checkpoint, &ctl.checkpoint_len);
         rc = loaded->engine->generate(loaded->state, &request, &ctl, err);
@@ -224,16 +228,22 @@ static void mark_retryable(struct rl_err *err)
         err->retryable = true;
 }
 
-/* Write the run's end; while the store refuses (full disk, long queue), keep it here and try again.
- */
+/* Write the run's end; while the store refuses (full disk, long queue), keep it here and try again,
+ * a while also when the program stops: a finished video is worth the wait. */
 static enum rl_rc finish(struct tasks *tasks, struct run *run, const struct run_result *result,
                          const struct rl_err *why, struct rl_err *err)
 {
+    int64_t drain_ms = 0; /* since when it is known that the program stops */
     for (;;) {
         run_beat(run, ENGINE_MUX, 0, 1); /* it waits for the store, it does not hang */
         enum rl_rc rc = result ? run_succeed(run, result, err) : run_fail(run, why, err);
-        if (!rl_transient(rc) || run_should_stop(run) == RUN_DRAIN)
+        if (!rl_transient(rc))
             return rc;
+        if (run_should_stop(run) == RUN_DRAIN) {
+            drain_ms = drain_ms ? drain_ms : rl_mono_ms();
+            if (rl_mono_ms() - drain_ms >= FINISH_DRAIN_MS)
+                return rc;
+        }
         char text[300];
         rl_log(RL_LOG_ERROR, "finish_failed", "task_id=%lld status=PROCESSING code=%s reason=%s",
                (long long)run_task(run)->task_id, rl_code_name(rc),

@@ -110,6 +110,7 @@ static void explain_processing(struct tasks *tasks, const struct task *task, str
     struct run *run = run_find_locked(tasks, task->task_id, task->attempt);
     int64_t silent = run ? rl_mono_ms() - atomic_load(&run->beat_ms) : 0,
             timeout = run ? run->timeout_ms : 0;
+    bool unmeasured = run && run->unmeasured;
     int64_t ran = run ? rl_mono_ms() - run->started_mono_ms : 0;
     int phase = run ? atomic_load(&run->phase) : 0, step = run ? atomic_load(&run->step) : 0,
         total = run ? atomic_load(&run->total) : 0;
@@ -132,7 +133,12 @@ static void explain_processing(struct tasks *tasks, const struct task *task, str
                    "The worker has been silent for %lld s; it counts as hanging after %lld s. ",
                    (long long)(silent / 1000),
                    (long long)(config_int(tasks->cfg, CFG_RUN_STALE_MS) / 1000));
-    if (timeout > 0)
+    if (unmeasured)
+        rl_buf_fmt(out,
+                   "No such work was measured here yet: it has all the time it needs, unless it is "
+                   "silent for %lld s. ",
+                   (long long)(timeout / 1000));
+    else if (timeout > 0)
         rl_buf_fmt(out, "Its processing time-out is %lld s, with one grace as long. ",
                    (long long)(timeout / 1000));
     if (stop != RUN_GO)

@@ -39,6 +39,7 @@ struct run {
         slowest_ms[8];    /* slowest beat per phase: what counts as a hang is measured by it */
     atomic_llong stop_ms; /* monotonic time at which the stop flag went up, 0 = it did not */
     int64_t timeout_ms;   /* processing time-out; 0 = none */
+    bool unmeasured;      /* nobody said or knows how long it takes: timeout_ms is of silence */
     atomic_bool ended;    /* set inside the transaction that ends the run (writer thread) */
     bool grace;           /* watchdog only: the one grace was given */
     bool written_off; /* watchdog only: its task was taken away, the process is being replaced */

@@ -57,14 +57,18 @@ static enum rl_rc pick(struct store_conn *conn, struct tasks *tasks, int64_t *re
 }
 
 /* Asked for, or derived from the work and the measured speed. 0 = none. */
-static int64_t run_timeout_ms(struct tasks *tasks, const struct task *task)
+static void set_timeout(struct tasks *tasks, struct run *run)
 {
-    if (task->run_timeout_s >= 0)
-        return task->run_timeout_s * 1000;
+    const struct task *task = run->task;
+    if (task->run_timeout_s >= 0) {
+        run->timeout_ms = task->run_timeout_s * 1000;
+        return;
+    }
     int64_t floor = config_int(tasks->cfg, CFG_RUN_FLOOR_S) * 1000;
-    int64_t derived =
-        config_int(tasks->cfg, CFG_RUN_FACTOR) * speed_expect_ms(tasks, task, speed_units(task));
-    return derived > floor ? derived : floor;
+    int64_t expected = speed_expect_ms(tasks, task, speed_units(task));
+    int64_t derived = config_int(tasks->cfg, CFG_RUN_FACTOR) * expected;
+    run->timeout_ms = derived > floor ? derived : floor;
+    run->unmeasured = expected == 0;
 }
 
 /* After the COMMIT and before anybody is answered: a cancel that comes next finds the run. */
@@ -81,7 +85,7 @@ static void go_live(void *ctx, void *arg)
     (void)rl_copy_str(run->worker_id, sizeof run->worker_id,
                       work->device->id); /* same size: fits */
     run->started_mono_ms = rl_mono_ms();
-    run->timeout_ms = run_timeout_ms(tasks, run->task);
+    set_timeout(tasks, run);
     run->checkpoint_ms = run->started_mono_ms;
     run->best_step = run->task->best_step;
     atomic_store(&run->beat_ms, run->started_mono_ms);

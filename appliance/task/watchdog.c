@@ -1,8 +1,10 @@
 /* The processing time-out. A run that is over its time but beats gets one grace as long as the
- * time-out, then the stop flag; one that is silent, or does not follow the stop flag, hangs: a
- * thread cannot be killed, so its task is charged and the process replaces itself. Every other run
- * is asked to hand its task back; from one that does not in time it is taken, uncharged. Scheduler
- * thread only; runs are seen under live_lock. */
+ * time-out, then the stop flag. Of work that was never measured here nobody knows how long it
+ * takes: its time is the longest silence, whatever it takes in all. One that is silent, or does not
+ * follow the stop flag, hangs: a thread cannot be killed, so its task is charged and the process
+ * replaces itself. Every other run is asked to hand its task back; from one that does not in time
+ * it is taken, uncharged. Scheduler thread (runs_hand_back: the thread that ends the program); runs
+ * are seen under live_lock. */
 #include "task/internal.h"
 
 #include "base/clock.h"
@@ -54,8 +56,11 @@ static void look_locked(struct tasks *tasks, struct run *run, struct verdict *ve
     int64_t silent = now - atomic_load(&run->beat_ms), ran = now - run->started_mono_ms;
     int64_t stop_ms = atomic_load(&run->stop_ms);
     int stop = atomic_load(&run->stop);
-    bool over = run->timeout_ms > 0 && ran > run->timeout_ms * (run->grace ? 2 : 1);
-    bool disobeys = (stop == RUN_CANCEL || stop == RUN_TIMEOUT) && stop_ms && now - stop_ms > stale;
+    int64_t took = run->unmeasured ? silent : ran;
+    bool over = run->timeout_ms > 0 && took > run->timeout_ms * (run->grace ? 2 : 1);
+    /* one that has ended waits for the store, which may refuse for long */
+    bool disobeys = (stop == RUN_CANCEL || stop == RUN_TIMEOUT) && stop_ms &&
+                    now - stop_ms > stale && !atomic_load(&run->ended);
     if (run->written_off)
         return;
     if (stop == RUN_DRAIN) {
@@ -143,6 +148,23 @@ static void act(struct hang_work *work)
     (void)rl_fail(&err, RL_PROCESSING_TIMEOUT, "a run hangs");
     if (tasks->replace)
         tasks->replace(tasks->replace_user, &err);
+}
+
+void runs_hand_back(struct tasks *tasks)
+{
+    struct hang_work work;
+    do {
+        work = (struct hang_work){.tasks = tasks};
+        pthread_mutex_lock(&tasks->live_lock);
+        struct run *run = tasks->live;
+        while (run && run->written_off)
+            run = run->next;
+        if (run)
+            judge_locked(run, HAND_BACK, &work.verdict);
+        pthread_mutex_unlock(&tasks->live_lock);
+        if (work.verdict.what != LEAVE)
+            act(&work);
+    } while (work.verdict.what != LEAVE);
 }
 
 int64_t watchdog_round(struct tasks *tasks)

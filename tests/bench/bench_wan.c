@@ -87,7 +87,9 @@ int main(int argc, char **argv)
         if (run)
             engine->unload(run);
         double start = cpu_seconds();
-        bench_ok(engine->load(b.cfg, &device, model->name, &run, &err), &err);
+        bench_ok(engine->load(b.cfg, &device, model->name, &(struct engine_ctl){.user = NULL}, &run,
+                              &err),
+                 &err);
         loads[i] = cpu_seconds() - start;
     }
     one_clip(engine, run, model, 1);

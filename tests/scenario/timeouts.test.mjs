@@ -18,7 +18,8 @@ async function patient(server, id, states, timeout = 60000) {
         try {
             end = await server.task(id);
         } catch (error) {
-            if (!['ECONNREFUSED', 'ECONNRESET', 'EPIPE'].includes(error.code) && error.message !== 'socket hang up')
+            if (!['ECONNREFUSED', 'ECONNRESET', 'EPIPE'].includes(error.code) && error.message !== 'socket hang up' &&
+                !/the server is stopping/.test(error.message))
                 throw error;
             return false;
         }
@@ -134,10 +135,27 @@ test('a run that ends within its grace succeeds; run_timeout_s=0 never times out
     assert.equal(server.stderr.match(/run_timeout /g), null);
 });
 
-test('an unmeasured run without a time-out of its own gets the floor', async (t) => {
+test('a first run takes as long as it takes; the next one, of which much less is expected, gets the floor', async (t) => {
     const server = await serve(t, { set: { 'run.timeout_floor_s': 1 } });
-    const task = await server.submit(slow('unknown', { frames: 300 }));
-    assert.equal((await server.until(task.task_id, 'TIMEOUT')).error_code, 'PROCESSING_TIMEOUT');
+    const first = await server.submit(slow('nobody knows yet', { frames: 90 }));
+    await server.until(first.task_id, 'PROCESSING');
+    const { json } = await server.get(`/api/v1/tasks/${first.task_id}?explain=1`);
+    assert.match(json.explain, /No such work was measured here yet/);
+    assert.ok(took(await server.done(first.task_id)) > 8900);
+    for (let i = 0; i < 12; i++) await server.done((await server.submit(small(`quick ${i}`))).task_id);
+    const task = await server.submit(slow('far slower', { frames: 200 }));
+    const end = await server.until(task.task_id, 'TIMEOUT');
+    assert.equal(end.error_code, 'PROCESSING_TIMEOUT');
+    assert.ok(took(end) < ms(15000), `${took(end)}`);
+});
+
+test('a first run that falls silent for the floor hangs', async (t) => {
+    const server = await serve(t, { set: { ...FAULTS, 'run.timeout_floor_s': 2, 'run.stale_ms': 300, 'pool.crash_budget': 1 } });
+    const hung = await server.submit(hang('hangs', { run_timeout_s: undefined }));
+    const end = await patient(server, hung.task_id, 'TIMEOUT');
+    assert.match(end.error_msg, /the run hung/);
+    assert.ok(took(end) >= 2000, `${took(end)}`);
+    await server.kill9(); // it replaces itself just now
 });
 
 test('a run hangs: the process replaces itself, only the hung task is charged, until its budget is spent', async (t) => {

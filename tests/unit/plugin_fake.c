@@ -51,10 +51,12 @@ static int64_t fake_memory(const struct engine *engine, const struct engine_requ
 }
 
 static enum rl_rc fake_load(const struct config *cfg, const struct engine_device *device,
-                            const char *model, struct engine_run **ret_run, struct rl_err *err)
+                            const char *model, const struct engine_ctl *ctl,
+                            struct engine_run **ret_run, struct rl_err *err)
 {
     (void)cfg;
     (void)model;
+    (void)ctl;
     (void)err;
     struct engine_run *run = calloc(1, sizeof(*run));
     if (!run)

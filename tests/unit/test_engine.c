@@ -225,7 +225,9 @@ static void test_runs_on_and_a_run_on_each_device(void **state)
         const struct engine_request request = {
             .prompt = "x", .width = 16, .height = 16, .frames = 1};
         assert_true(engine_runs_on(fake, &devices[i]));
-        assert_int_equal(fake->load(NULL, &devices[i], "tiny", &run, &err), RL_OK);
+        assert_int_equal(
+            fake->load(NULL, &devices[i], "tiny", &(struct engine_ctl){.user = NULL}, &run, &err),
+            RL_OK);
         assert_int_equal(fake->generate(run, &request, &ctl, &err), RL_OK);
         assert_int_equal(seen, 100 + (int)i); /* each device has its own run */
         fake->unload(run);

@@ -77,7 +77,7 @@ static enum rl_rc whole_way(const struct config *cfg, const struct rl_json *tree
     if (rc != RL_OK)
         assert_null(options);
     if (rc == RL_OK)
-        rc = engine->load(cfg, &device, request.model, &run, err);
+        rc = engine->load(cfg, &device, request.model, &ctl, &run, err);
     if (rc == RL_OK)
         rc = engine->generate(run, &request, &ctl, err);
     if (run)

@@ -140,7 +140,8 @@ static enum rl_rc run(const struct engine_request *request, struct seen *seen,
         ctl.checkpoint = resume_from->checkpoint;
         ctl.checkpoint_len = resume_from->checkpoint_len;
     }
-    assert_int_equal(engine->load(NULL, &device, "", &loaded, err), RL_OK);
+    assert_int_equal(
+        engine->load(NULL, &device, "", &(struct engine_ctl){.user = NULL}, &loaded, err), RL_OK);
     enum rl_rc rc = engine->generate(loaded, request, &ctl, err);
     engine->unload(loaded);
     return rc;

@@ -53,7 +53,7 @@ static void check(const struct world *w, const struct dit *dit, const struct pro
          &err);
     for (int again = 0; again < 2; again++) { /* a clip is used for many steps */
         must(dit_time(clip, again ? time : 1, &err), &err);
-        dit_forward(clip, device, prompts->list, v);
+        must(dit_forward(clip, device, prompts->list, NULL, v, &err), &err);
     }
     for (int i = 0; i < prompts->count; i++) {
         float *want = values(w, want_names[i], NULL);
@@ -72,7 +72,7 @@ static struct dit *open_dit(const struct world *w)
 {
     struct dit *dit = NULL;
     struct rl_err err = {0};
-    must(dit_new(w->ops, w->ctx, w->model, &dit, &err), &err);
+    must(dit_new(w->ops, w->ctx, w->model, NULL, &dit, &err), &err);
     return dit;
 }
 

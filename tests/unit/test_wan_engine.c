@@ -40,7 +40,8 @@ static int open_machine(void **state)
     must(config_set(m.cfg, "model.dir", m.dir, &err), &err);
     must(wan_engine_new(m.cfg, &m.engine, &err), &err);
     assert_non_null(m.engine);
-    must(m.engine->load(m.cfg, &cpu, "tiny", &m.run, &err), &err);
+    must(m.engine->load(m.cfg, &cpu, "tiny", &(struct engine_ctl){.user = NULL}, &m.run, &err),
+         &err);
     *state = &m;
     return 0;
 }
@@ -60,10 +61,12 @@ static int close_machine(void **state)
 struct watcher {
     /* what happens */
     int stop_step, stop_frame; /* stop when so much is done; -1: never */
+    int stop_beat;             /* stop at this sign of life; 0: at none */
     int save_step;             /* keep the checkpoint of this step; -1: of none */
-    int width, height;         /* expected */
+    bool save_always;
+    int width, height; /* expected */
     /* what was seen */
-    int steps, frames, layers, saves;
+    int beats, steps, frames, layers, saves;
     uint8_t *all; /* the frames, owned */
     uint8_t *checkpoint;
     size_t checkpoint_len;
@@ -82,7 +85,9 @@ static void on_progress(void *user, enum engine_phase phase, int step, int total
     }
     if (phase == ENGINE_DECODE)
         assert_int_equal(total, FRAMES);
-    w->stopping = (w->stop_step >= 0 && phase == ENGINE_DENOISE && step == w->stop_step) ||
+    w->beats++;
+    w->stopping = (w->stop_beat && w->beats >= w->stop_beat) ||
+                  (w->stop_step >= 0 && phase == ENGINE_DENOISE && step == w->stop_step) ||
                   (w->stop_frame >= 0 && phase == ENGINE_DECODE && step == w->stop_frame);
 }
 
@@ -109,7 +114,7 @@ static enum rl_rc on_frame(void *user, const struct engine_frame *frame, struct 
 static bool on_due(void *user)
 {
     struct watcher *w = user;
-    return w->save_step == w->steps;
+    return w->save_always || w->save_step == w->steps;
 }
 
 static enum rl_rc on_save(void *user, const void *bytes, size_t len, struct rl_err *err)
@@ -360,6 +365,58 @@ static void test_generate_goes_on_with_the_same_bits(void **state)
     }
 }
 
+/* At every sign of life, most of which are in the middle of a step or of a frame: it stops there,
+ * and what was saved leads to the same bits. */
+static void test_generate_stops_at_every_beat(void **state)
+{
+    const struct machine *m = *state;
+    const struct wan_config *c = wan_model_config(m->run->model);
+    struct rl_err err = {0};
+    struct engine_request request = request_of("{}");
+    struct watcher whole = watcher();
+    must(make(m, &request, &whole, NULL, &err), &err);
+    assert_true(whole.beats > STEPS * 3 * c->dit.layers + FRAMES);
+    for (int beat = 1; beat <= whole.beats; beat++) {
+        struct watcher first = watcher(), second = watcher();
+        first.stop_beat = beat;
+        first.save_always = true;
+        enum rl_rc rc = make(m, &request, &first, NULL, &err);
+        /* nobody asks after the last frame; a phase may begin before somebody asks */
+        assert_int_equal(rc, beat == whole.beats ? RL_OK : RL_CANCELED);
+        assert_in_range(first.beats, beat, beat + 2);
+        assert_true(first.steps == 0 || first.saves == first.steps);
+        must(make(m, &request, &second, &first, &err), &err);
+        assert_same_clip(&whole, &second);
+        forget(&first);
+        forget(&second);
+    }
+    forget(&whole);
+}
+
+static void test_load_stops_at_every_tensor(void **state)
+{
+    const struct machine *m = *state;
+    enum rl_rc rc = RL_CANCELED;
+    int beat = 0;
+    while (rc != RL_OK) {
+        struct engine_run *run = NULL;
+        struct rl_err err = {0};
+        struct watcher w = watcher();
+        w.stop_beat = ++beat;
+        const struct engine_ctl ctl = {
+            .user = &w, .progress = on_progress, .should_stop = on_should_stop};
+        rc = m->engine->load(m->cfg, &cpu, "tiny", &ctl, &run, &err);
+        if (rc == RL_OK) {
+            m->engine->unload(run);
+            break;
+        }
+        assert_int_equal(rc, RL_CANCELED);
+        assert_null(run);
+        assert_int_equal(w.beats, beat);
+    }
+    assert_true(beat > 100); /* so many tensors has even the tiny one */
+}
+
 static void test_generate_starts_over_from_a_foreign_checkpoint(void **state)
 {
     const struct machine *m = *state;
@@ -422,9 +479,9 @@ static void test_estimate_is_what_a_clip_needs(void **state)
         struct dit_clip *dit_clip = NULL;
         struct dit_prompt *prompt[2] = {NULL, NULL};
         struct vae_clip *vae_clip = NULL;
-        must(text_new(w.ops, w.ctx, w.model, true, &run.text, &err), &err);
-        must(dit_new(w.ops, w.ctx, w.model, &run.dit, &err), &err);
-        must(vae_new(w.ops, w.ctx, w.model, &run.vae, &err), &err);
+        must(text_new(w.ops, w.ctx, w.model, true, NULL, &run.text, &err), &err);
+        must(dit_new(w.ops, w.ctx, w.model, NULL, &run.dit, &err), &err);
+        must(vae_new(w.ops, w.ctx, w.model, NULL, &run.vae, &err), &err);
         void *rows = on_device(&w, NULL, (size_t)(c->dit.text_len * c->text.dim) * sizeof(float));
         void *latents = on_device(&w, NULL, (size_t)(6 * 4 * size.f * size.h * size.w) * 4);
         w.ops->zero(w.ctx, rows, (size_t)(c->dit.text_len * c->text.dim) * sizeof(float));
@@ -472,6 +529,8 @@ int main(void)
         cmocka_unit_test(test_generate_is_the_run_of_the_networks),
         cmocka_unit_test(test_generate_scales_to_the_size_asked_for),
         cmocka_unit_test(test_generate_stops_within_a_step),
+        cmocka_unit_test(test_generate_stops_at_every_beat),
+        cmocka_unit_test(test_load_stops_at_every_tensor),
         cmocka_unit_test(test_generate_goes_on_with_the_same_bits),
         cmocka_unit_test(test_generate_starts_over_from_a_foreign_checkpoint),
         cmocka_unit_test(test_generate_refuses_latents_that_are_not_numbers),

@@ -179,7 +179,7 @@ static void test_published_encoder_leaves_its_file(void **state)
     write_comfy();
     struct wan_model *model = opened();
     assert_int_equal(ops->open(0, 1, &ctx, &err), RL_OK);
-    assert_int_equal(text_new(ops, ctx, model, false, &t, &err), RL_OK);
+    assert_int_equal(text_new(ops, ctx, model, false, NULL, &t, &err), RL_OK);
     assert_int_equal(ops->alloc(ctx, 4 * 1024 * ops->act_bytes, &rows, &err), RL_OK);
     long before = mapped_kib();
     most = before; /* the kernel may take some away meanwhile */

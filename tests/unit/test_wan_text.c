@@ -29,7 +29,7 @@ static void encode(const struct world *w)
     struct rl_err err = {0};
     for (int resident = 0; resident < 2; resident++) {
         struct text *text = NULL;
-        must(text_new(w->ops, w->ctx, w->model, resident, &text, &err), &err);
+        must(text_new(w->ops, w->ctx, w->model, resident, NULL, &text, &err), &err);
         for (size_t i = 0; i < RL_ARRAY_LEN(names); i++)
             check_prompt(w, text, names[i]);
         text_free(text);
@@ -77,7 +77,7 @@ static void test_encode_stops_within_a_layer(void **state)
     struct rl_err err = {0};
     (void)state;
     world_open(&w, ops_reference());
-    must(text_new(w.ops, w.ctx, w.model, false, &text, &err), &err);
+    must(text_new(w.ops, w.ctx, w.model, false, NULL, &text, &err), &err);
     void *rows = on_device(&w, NULL, 3 * 24 * w.ops->act_bytes);
     for (int stop = 0; stop <= 2; stop++) {
         struct seen seen = {.stop_at = stop};
@@ -99,7 +99,7 @@ static void test_encode_refuses_an_id_beyond_the_table(void **state)
     struct rl_err err = {0};
     (void)state;
     world_open(&w, ops_reference());
-    must(text_new(w.ops, w.ctx, w.model, true, &text, &err), &err);
+    must(text_new(w.ops, w.ctx, w.model, true, NULL, &text, &err), &err);
     void *rows = on_device(&w, NULL, 3 * 24 * w.ops->act_bytes);
     assert_int_equal(text_encode(text, ids, 3, NULL, rows, &err), RL_INVALID_FIELD);
     w.ops->free(w.ctx, rows);

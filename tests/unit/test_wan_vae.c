@@ -32,7 +32,7 @@ static void decode(const struct world *w)
     size_t n, count;
     float *z = values(w, "vae.z", &n), *want = values(w, "vae.rgb", &count);
     const struct tensor *shape = expected(w, "vae.z");
-    must(vae_new(w->ops, w->ctx, w->model, &vae, &err), &err);
+    must(vae_new(w->ops, w->ctx, w->model, NULL, &vae, &err), &err);
     for (int again = 0; again < 2; again++) { /* a second clip sees nothing of the first */
         struct vae_clip *clip = NULL;
         struct frames frames = {.w = w, .stop_at = -1};
@@ -72,7 +72,7 @@ static void test_decode_ends_with_the_sink_s_error(void **state)
     struct frames frames = {.w = &w, .stop_at = 3};
     const struct vae_sink sink = {.user = &frames, .frame = take};
     float *z = values(&w, "vae.z", NULL);
-    must(vae_new(w.ops, w.ctx, w.model, &vae, &err), &err);
+    must(vae_new(w.ops, w.ctx, w.model, NULL, &vae, &err), &err);
     must(vae_clip_new(vae, 2, 3, &clip, &err), &err);
     must(vae_decode(clip, z, &sink, &err), &err);
     assert_int_equal(vae_decode(clip, z, &sink, &err), RL_CANCELED);

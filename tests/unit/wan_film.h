@@ -21,7 +21,7 @@ static inline struct dit_prompt *film_prompt(const struct world *w, const struct
     int32_t *ids = values(w, name, &n);
     size_t dim = (size_t)wan_model_config(w->model)->text.dim;
     void *rows = on_device(w, NULL, n * dim * w->ops->act_bytes);
-    must(text_new(w->ops, w->ctx, w->model, true, &text, &err), &err);
+    must(text_new(w->ops, w->ctx, w->model, true, NULL, &text, &err), &err);
     must(text_encode(text, ids, (int)n, NULL, rows, &err), &err);
     must(dit_prompt_new(dit, rows, (int)n, &made, &err), &err);
     w->ops->free(w->ctx, rows);
@@ -41,7 +41,7 @@ static inline void film_denoise(const struct world *w, enum sampler_method metho
     struct dit_clip *clip = NULL;
     struct sampler *sampler = NULL;
     float *v[2];
-    must(dit_new(w->ops, w->ctx, w->model, &dit, &err), &err);
+    must(dit_new(w->ops, w->ctx, w->model, NULL, &dit, &err), &err);
     struct dit_prompt *own[] = {film_prompt(w, dit, "text0.ids"), film_prompt(w, dit, "text2.ids")};
     const struct dit_prompt *const prompts[] = {own[0], own[1]};
     for (int i = 0; i < 2; i++)
@@ -53,7 +53,7 @@ static inline void film_denoise(const struct world *w, enum sampler_method metho
         const float *const both[] = {v[0], v[1]};
         const float factors[] = {(float)d->guidance, (float)(1 - d->guidance)};
         must(dit_time(clip, sampler_time(sampler), &err), &err);
-        dit_forward(clip, x, prompts, v);
+        must(dit_forward(clip, x, prompts, NULL, v, &err), &err);
         w->ops->combine(w->ctx, v[0], both, factors, 2, n);
         sampler_advance(sampler, x, v[0]);
     }
@@ -75,7 +75,7 @@ static inline void film_decode(const struct world *w, const int64_t *dims, const
     int64_t channels = dims[0], pixels = dims[2] * dims[3];
     float *frame = malloc((size_t)(channels * pixels) * sizeof *frame);
     assert_non_null(frame);
-    must(vae_new(w->ops, w->ctx, w->model, &vae, &err), &err);
+    must(vae_new(w->ops, w->ctx, w->model, NULL, &vae, &err), &err);
     must(vae_clip_new(vae, (int)dims[2], (int)dims[3], &clip, &err), &err);
     for (int64_t f = 0; f < dims[1]; f++) {
         for (int64_t i = 0; i < pixels; i++)

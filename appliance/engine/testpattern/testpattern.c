@@ -260,11 +260,12 @@ static enum rl_rc testpattern_generate(struct engine_run *run, const struct engi
 }
 
 static enum rl_rc testpattern_load(const struct config *cfg, const struct engine_device *device,
-                                   const char *model, struct engine_run **ret_run,
-                                   struct rl_err *err)
+                                   const char *model, const struct engine_ctl *ctl,
+                                   struct engine_run **ret_run, struct rl_err *err)
 {
     (void)cfg;
     (void)model; /* there is one */
+    (void)ctl;
     struct engine_run *run = calloc(1, sizeof(*run));
     if (!run)
         return rl_fail(err, RL_NO_MEMORY, "load testpattern");

@@ -12,6 +12,9 @@
 #define MAX_LAYERS 512
 #define MAX_VOCAB  4194304
 #define HEAD_WIDTH 128 /* of every published Wan */
+/* What the operators are made for (ops.h): lanes of a head; buckets up to the farthest of 128. */
+#define MAX_HEAD    1024
+#define MAX_BUCKETS 508
 
 /* The latents' statistics of the Wan 2.1 VAE (Wan 2.1, wan/modules/vae.py). */
 static const float wan_mean[16] = {-0.7571F, -0.7089F, -0.9113F, 0.1075F,  -0.1745F, 0.9653F,
@@ -169,6 +172,8 @@ static enum rl_rc derive_dit(const struct part *part, struct wan_dit_config *c, 
         rc = part_fail(
             part, "patch_embedding.weight",
             "its width is no multiple of the heads' (128, or by `heads` of the metadata)", err);
+    if (!rc && c->dim / c->heads > MAX_HEAD)
+        rc = part_fail(part, "patch_embedding.weight", "heads of more than 1024 lanes", err);
     if (!rc && c->freq_dim % 2)
         rc = part_fail(part, "time_embedding.0.weight", "an odd number of time features", err);
     return rc;
@@ -188,13 +193,13 @@ static enum rl_rc derive_text(const struct part *part, struct wan_text_config *c
     if (!rc)
         rc = dimension(part, LAYER "1.DenseReluDense.wi_0.weight", 0, MAX_DIM, &c->ffn, err);
     if (!rc)
-        rc = dimension(part, bias, 0, 4096, &c->buckets, err);
+        rc = dimension(part, bias, 0, MAX_BUCKETS, &c->buckets, err);
     if (!rc)
         rc = dimension(part, bias, 1, 1024, &c->heads, err);
     if (rc)
         return rc;
     c->layers = count_layers(part, "encoder.block.%d.layer.0.SelfAttention.q.weight");
-    if (c->inner % c->heads || c->buckets % 4)
+    if (c->inner % c->heads || c->inner / c->heads > MAX_HEAD || c->buckets % 4)
         return part_fail(part, bias, "heads or buckets that do not fit the rest", err);
     return RL_OK;
 #undef LAYER
@@ -221,9 +226,10 @@ static enum rl_rc derive_levels(const struct part *part, struct wan_vae_config *
         if (level) {
             c->scale_space *= 2;
             c->scale_time *= c->temporal[level - 1] ? 2 : 1;
-            if (c->width[level - 1] % 2)
-                return part_fail(part, name, "half of an odd number of channels", err);
         }
+        /* half of them go on to the next level, and convolutions read pairs */
+        if (c->width[level] % 2 || (level && c->width[level - 1] % 4))
+            return part_fail(part, name, "an odd number of channels", err);
         (void)snprintf(name, sizeof(name), "decoder.upsamples.%d.time_conv.weight", k + c->blocks);
         c->temporal[level] = part_find(part, name) != NULL;
         c->levels++;
@@ -236,8 +242,13 @@ static enum rl_rc derive_vae(const struct part *part, struct wan_vae_config *c, 
     c->blocks = part->names.blocks;
     enum rl_rc rc = dimension(part, "conv2.weight", 0, WAN_VAE_CHANNELS, &c->channels, err);
 
+    if (!rc && c->channels % 2)
+        rc = part_fail(part, "conv2.weight", "an odd number of channels", err);
     if (!rc)
         rc = derive_levels(part, c, err);
+    if (!rc && c->width[0] > MAX_HEAD) /* its attention has one head */
+        rc = part_fail(part, "decoder.upsamples.0.residual.2.weight",
+                       "a head of more than 1024 lanes", err);
     if (rc)
         return rc;
     bool published = c->channels == (int)RL_ARRAY_LEN(wan_mean);

@@ -10,6 +10,7 @@
 
 #define PATCH_ROWS  4    /* latents of a token: 1 × 2 × 2 */
 #define FFN_ROWS    8192 /* tokens whose hidden layer is kept at once: 150 MB for 1.3B in bf16 */
+#define PARTS       3    /* of a block: two attentions and the feed-forward */
 #define MODULATIONS 6    /* shift, scale, gate of the self-attention, then of the feed-forward */
 
 struct linear {
@@ -134,14 +135,14 @@ static void load(struct dit *d)
 }
 
 enum rl_rc dit_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                   struct dit **ret_dit, struct rl_err *err)
+                   const struct watch *watch, struct dit **ret_dit, struct rl_err *err)
 {
     struct dit *d = calloc(1, sizeof *d);
     if (!d)
         return rl_fail(err, RL_NO_MEMORY, "transformer");
     *d = (struct dit){.ops = ops, .ctx = ctx, .c = wan_model_config(model)->dit};
     d->blocks = calloc((size_t)d->c.layers, sizeof *d->blocks);
-    d->params = params_new(ops, ctx, model, WAN_DIT);
+    d->params = params_new(ops, ctx, model, WAN_DIT, watch);
     enum rl_rc rc = RL_OK;
     if (!d->blocks || !d->params) {
         rc = rl_fail(err, RL_NO_MEMORY, "transformer");
@@ -239,7 +240,7 @@ enum rl_rc dit_clip_new(const struct dit *d, int f, int h, int w, int prompts,
     if (!c)
         return rl_fail(err, RL_NO_MEMORY, "transformer");
     *c = (struct dit_clip){.dit = d,
-                           .params = params_new(d->ops, d->ctx, NULL, WAN_DIT),
+                           .params = params_new(d->ops, d->ctx, NULL, WAN_DIT, NULL),
                            .f = f,
                            .h = h,
                            .w = w,
@@ -299,7 +300,7 @@ static void keys_and_values(const struct dit *d, struct dit_prompt *prompt, cons
 static enum rl_rc prompt_fill(const struct dit *d, struct dit_prompt *prompt, const void *text,
                               int n, struct rl_err *err)
 {
-    struct params *work = params_new(d->ops, d->ctx, NULL, WAN_DIT);
+    struct params *work = params_new(d->ops, d->ctx, NULL, WAN_DIT, NULL);
     if (!work)
         return rl_fail(err, RL_NO_MEMORY, "prompt");
     int64_t keys = prompt->keys, dim = d->c.dim;
@@ -331,7 +332,7 @@ enum rl_rc dit_prompt_new(const struct dit *d, const void *text, int n,
     if (!prompt)
         return rl_fail(err, RL_NO_MEMORY, "prompt");
     *prompt = (struct dit_prompt){.dit = d,
-                                  .params = params_new(d->ops, d->ctx, NULL, WAN_DIT),
+                                  .params = params_new(d->ops, d->ctx, NULL, WAN_DIT, NULL),
                                   .keys = padding > 0 ? n + 1 : n,
                                   .last_logit = padding > 0 ? logf((float)padding) : 0,
                                   .k = calloc((size_t)d->c.layers, sizeof *prompt->k),
@@ -458,8 +459,30 @@ static void head(struct dit_clip *c, float *const *v)
     }
 }
 
-void dit_forward(struct dit_clip *c, const float *x, const struct dit_prompt *const *prompts,
-                 float *const *v)
+/* false: the watch said stop. */
+static bool run_block(struct dit_clip *c, int i, const struct dit_prompt *const *prompts,
+                      const struct watch *watch)
+{
+    const struct dit *d = c->dit;
+    const struct block *b = &d->blocks[i];
+    const float *const terms[] = {b->modulation, c->e0};
+    const float ones[] = {1, 1};
+    int done = PARTS * i, total = PARTS * d->c.layers;
+    d->ops->combine(d->ctx, c->m, terms, ones, 2, MODULATIONS * d->c.dim);
+    if (!watch_beat(watch, done, total))
+        return false;
+    self_attention(c, b);
+    if (!watch_beat(watch, done + 1, total))
+        return false;
+    cross_attention(c, i, prompts);
+    if (!watch_beat(watch, done + 2, total))
+        return false;
+    feed_forward(c, b);
+    return true;
+}
+
+enum rl_rc dit_forward(struct dit_clip *c, const float *x, const struct dit_prompt *const *prompts,
+                       const struct watch *watch, float *const *v, struct rl_err *err)
 {
     const struct dit *d = c->dit;
     int64_t dim = d->c.dim, one = c->tokens * dim;
@@ -468,14 +491,9 @@ void dit_forward(struct dit_clip *c, const float *x, const struct dit_prompt *co
                  OPS_STORE_F32);
     for (int p = 1; p < c->prompts; p++)
         d->ops->copy(d->ctx, c->x + p * one, c->x, (size_t)one * sizeof(float));
-    for (int i = 0; i < d->c.layers; i++) {
-        const struct block *b = &d->blocks[i];
-        const float *const terms[] = {b->modulation, c->e0};
-        const float ones[] = {1, 1};
-        d->ops->combine(d->ctx, c->m, terms, ones, 2, MODULATIONS * dim);
-        self_attention(c, b);
-        cross_attention(c, i, prompts);
-        feed_forward(c, b);
-    }
+    for (int i = 0; i < d->c.layers; i++)
+        if (!run_block(c, i, prompts, watch))
+            return rl_fail(err, RL_CANCELED, "stopped at block %d", i);
     head(c, v);
+    return RL_OK;
 }

@@ -1,8 +1,9 @@
 /* One clip: prompt to features, noise to latents step by step, latents to frames one by one. Owns
  * every buffer of the clip; all of them are there before the first step. Runs on the pool thread
- * that owns the device. Invariants: a look at should_stop before every layer of the text, every
- * step and every frame; latents are a function of model and request alone, so a run that goes on
- * from a checkpoint ends with the bits of one that was never stopped. */
+ * that owns the device. Invariants: a beat and a look at should_stop before every layer of each
+ * network; a stop in the middle of a step leaves the latents as the step found them; latents are a
+ * function of model and request alone, so a run that goes on from a checkpoint ends with the bits
+ * of one that was never stopped. */
 #include "engine/wan/run.h"
 
 #include "base/json.h"
@@ -241,8 +242,19 @@ static enum rl_rc make_room(struct clip *c, struct rl_err *err)
     return c->bytes ? RL_OK : rl_fail(err, RL_NO_MEMORY, "checkpoint");
 }
 
+/* Within a step: a sign of life, no progress. */
+static bool step_beat(void *user, int done, int total)
+{
+    const struct clip *c = user;
+    (void)done;
+    (void)total;
+    beat(c, ENGINE_DENOISE, sampler_step(c->sampler), c->request->steps);
+    return !stopped(c);
+}
+
 static enum rl_rc step(struct clip *c, struct rl_err *err)
 {
+    const struct watch watch = {.user = c, .beat = step_beat};
     const struct ops *ops = c->run->ops;
     const struct dit_prompt *const prompts[] = {c->prompt, c->run->negative};
     const float *const velocities[] = {c->v[0], c->v[1]};
@@ -250,7 +262,9 @@ static enum rl_rc step(struct clip *c, struct rl_err *err)
     enum rl_rc rc = dit_time(c->dit, sampler_time(c->sampler), err);
     if (rc != RL_OK)
         return rc;
-    dit_forward(c->dit, c->x, prompts, c->v);
+    rc = dit_forward(c->dit, c->x, prompts, &watch, c->v, err);
+    if (rc != RL_OK)
+        return rc;
     if (guided(c))
         ops->combine(c->run->ctx, c->v[0], velocities, factors, 2, c->n);
     sampler_advance(c->sampler, c->x, c->v[0]);
@@ -263,10 +277,6 @@ static enum rl_rc denoise(struct clip *c, struct rl_err *err)
     enum rl_rc rc = RL_OK;
     beat(c, ENGINE_DENOISE, sampler_step(c->sampler), total);
     while (sampler_step(c->sampler) < total && rc == RL_OK) {
-        if (stopped(c)) {
-            save(c);
-            return rl_fail(err, RL_CANCELED, "stopped at step %d", sampler_step(c->sampler));
-        }
         rc = step(c, err);
         if (rc == RL_OK) {
             beat(c, ENGINE_DENOISE, sampler_step(c->sampler), total);
@@ -302,10 +312,8 @@ static enum rl_rc on_picture(void *user, const void *picture, int h, int w, stru
 {
     struct clip *c = user;
     const struct engine_request *r = c->request;
-    if (stopped(c)) {
-        save(c);
+    if (stopped(c))
         return rl_fail(err, RL_CANCELED, "stopped at frame %d", c->frames);
-    }
     enum rl_rc rc = c->run->ops->to_rgb(c->run->ctx, c->rgb, picture, h, w, err);
     if (rc != RL_OK)
         return rc;
@@ -353,9 +361,19 @@ static enum rl_rc prepare_frames(struct clip *c, struct rl_err *err)
     return rc;
 }
 
+static bool decode_beat(void *user, int done, int total)
+{
+    const struct clip *c = user;
+    (void)done;
+    (void)total;
+    beat(c, ENGINE_DECODE, c->frames, c->request->frames);
+    return !stopped(c);
+}
+
 static enum rl_rc make_frames(struct clip *c, struct rl_err *err)
 {
-    const struct vae_sink sink = {.user = c, .frame = on_picture};
+    const struct watch watch = {.user = c, .beat = decode_beat};
+    const struct vae_sink sink = {.user = c, .frame = on_picture, .watch = &watch};
     float *latents = (float *)(void *)(c->bytes + CHECKPOINT_HEAD_BYTES); /* room enough, aligned */
     enum rl_rc rc = prepare_frames(c, err);
     if (rc == RL_OK)
@@ -399,6 +417,8 @@ enum rl_rc wan_generate(struct engine_run *run, const struct engine_request *req
     enum rl_rc rc = make_latents(&c, err);
     if (rc == RL_OK)
         rc = make_frames(&c, err);
+    if (rc == RL_CANCELED)
+        save(&c);
     clip_free(&c);
     return rc;
 }

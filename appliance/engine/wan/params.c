@@ -17,17 +17,18 @@ struct params {
     struct ops_ctx *ctx;
     const struct wan_model *model;
     enum wan_part part;
+    const struct watch *watch; /* NULL: nobody waits */
     struct item *items;
     size_t count, room;
     struct rl_err err; /* code RL_OK: none yet */
 };
 
 struct params *params_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                          enum wan_part part)
+                          enum wan_part part, const struct watch *watch)
 {
     struct params *p = calloc(1, sizeof *p);
     if (p)
-        *p = (struct params){.ops = ops, .ctx = ctx, .model = model, .part = part};
+        *p = (struct params){.ops = ops, .ctx = ctx, .model = model, .part = part, .watch = watch};
     return p;
 }
 
@@ -52,8 +53,9 @@ void params_free(struct params *p)
     free(p);
 }
 
-enum rl_rc params_ok(const struct params *p, struct rl_err *err)
+enum rl_rc params_ok(struct params *p, struct rl_err *err)
 {
+    p->watch = NULL;
     if (p->err.code != RL_OK && err)
         *err = p->err;
     return p->err.code;
@@ -64,6 +66,10 @@ static bool ready(struct params *p)
 {
     if (p->err.code != RL_OK)
         return false;
+    if (!watch_beat(p->watch, (int)p->count, 0)) {
+        (void)rl_fail(&p->err, RL_CANCELED, "stopped while loading");
+        return false;
+    }
     if (p->count < p->room)
         return true;
     size_t room = p->room ? 2 * p->room : 64;

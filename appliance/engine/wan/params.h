@@ -6,6 +6,7 @@
 
 #include "engine/wan/model.h"
 #include "engine/wan/ops.h"
+#include "engine/wan/watch.h"
 
 struct params; /* owns what it gave out */
 
@@ -15,10 +16,11 @@ struct params_shape {
     int64_t rows, cols, taps, first, of;
 };
 
-/* part: which of the model's networks. Borrows model; NULL is enough for params_room. Returns new;
- * NULL when memory is short. */
+/* part: which of the model's networks. Borrows model; NULL is enough for params_room. watch: beats
+ * before each tensor and may stop the loading; borrowed until params_ok; may be NULL.
+ * Returns new; NULL when memory is short. */
 struct params *params_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                          enum wan_part part);
+                          enum wan_part part, const struct watch *watch);
 void params_free(struct params *params); /* NULL allowed; all it gave out goes with it */
 
 /* Memory of no tensor, for a run's buffers; zeroed when asked. */
@@ -36,8 +38,9 @@ float *params_part(struct params *params, const struct params_range *range, cons
     RL_PRINTF(3, 4);
 /* As params_vector, but in host memory. */
 float *params_host(struct params *params, int64_t n, const char *name, ...) RL_PRINTF(3, 4);
-/* errors: RL_NO_MEMORY, RL_OUT_OF_GPU_MEMORY, RL_INVALID_FIELD (a tensor is missing or not of that
- * size). */
-enum rl_rc params_ok(const struct params *params, struct rl_err *err) RL_NODISCARD;
+/* Ends the watching: all that was wanted has been asked for. errors: RL_NO_MEMORY,
+ * RL_OUT_OF_GPU_MEMORY, RL_INVALID_FIELD (a tensor is missing or not of that size), RL_CANCELED
+ * (the watch said stop). */
+enum rl_rc params_ok(struct params *params, struct rl_err *err) RL_NODISCARD;
 
 #endif

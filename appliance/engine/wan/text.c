@@ -47,10 +47,10 @@ int text_bucket(int distance, int count)
     return far + (distance > 0 ? half : 0);
 }
 
-static enum rl_rc layer_load(const struct text *t, int i, struct layer *ret_layer,
-                             struct rl_err *err)
+static enum rl_rc layer_load(const struct text *t, int i, const struct watch *watch,
+                             struct layer *ret_layer, struct rl_err *err)
 {
-    struct params *p = params_new(t->ops, t->ctx, t->model, WAN_TEXT);
+    struct params *p = params_new(t->ops, t->ctx, t->model, WAN_TEXT, watch);
     if (!p)
         return rl_fail(err, RL_NO_MEMORY, "text encoder");
     const struct params_shape in = {.rows = t->c.inner, .cols = t->c.dim},
@@ -87,13 +87,14 @@ static enum rl_rc layer_load(const struct text *t, int i, struct layer *ret_laye
 }
 
 enum rl_rc text_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                    bool resident, struct text **ret_text, struct rl_err *err)
+                    bool resident, const struct watch *watch, struct text **ret_text,
+                    struct rl_err *err)
 {
     struct text *t = calloc(1, sizeof *t);
     if (!t)
         return rl_fail(err, RL_NO_MEMORY, "text encoder");
     *t = (struct text){.ops = ops, .ctx = ctx, .model = model, .c = wan_model_config(model)->text};
-    t->params = params_new(ops, ctx, model, WAN_TEXT);
+    t->params = params_new(ops, ctx, model, WAN_TEXT, watch);
     enum rl_rc rc = t->params ? RL_OK : rl_fail(err, RL_NO_MEMORY, "text encoder");
     if (rc == RL_OK) {
         t->norm = params_vector(t->params, t->c.dim, "encoder.final_layer_norm.weight");
@@ -104,7 +105,7 @@ enum rl_rc text_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan
         if (!t->layers)
             rc = rl_fail(err, RL_NO_MEMORY, "text encoder");
         for (int i = 0; i < t->c.layers && rc == RL_OK; i++)
-            rc = layer_load(t, i, &t->layers[i], err);
+            rc = layer_load(t, i, watch, &t->layers[i], err);
     }
     if (rc != RL_OK) {
         text_free(t);
@@ -203,7 +204,7 @@ static void layer_run(const struct text *t, const struct work *w, const struct l
 static enum rl_rc layer_step(const struct text *t, const struct work *w, int i, struct rl_err *err)
 {
     struct layer streamed = {.params = NULL};
-    enum rl_rc rc = t->layers ? RL_OK : layer_load(t, i, &streamed, err);
+    enum rl_rc rc = t->layers ? RL_OK : layer_load(t, i, NULL, &streamed, err);
     const struct layer *l = t->layers ? &t->layers[i] : &streamed;
     if (!t->layers) {
         wan_model_want(t->model, WAN_TEXT, i, false);
@@ -223,7 +224,7 @@ static enum rl_rc layer_step(const struct text *t, const struct work *w, int i, 
 enum rl_rc text_encode(struct text *t, const int32_t *ids, int n, const struct watch *watch,
                        void *y, struct rl_err *err)
 {
-    struct params *p = params_new(t->ops, t->ctx, t->model, WAN_TEXT);
+    struct params *p = params_new(t->ops, t->ctx, t->model, WAN_TEXT, NULL);
     struct work w = {.host = NULL};
     enum rl_rc rc = p ? work_new(t, p, n, &w, err) : rl_fail(err, RL_NO_MEMORY, "text encoder");
     if (rc == RL_OK)

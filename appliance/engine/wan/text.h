@@ -11,9 +11,11 @@
 struct text;
 
 /* resident: all layers stay on the device; otherwise each is there while it is needed only (the
- * published encoder has 11 GB, of which a layer is 400 MB). Borrows model. Returns new. */
+ * published encoder has 11 GB, of which a layer is 400 MB). Borrows model. Beats before each
+ * tensor; watch may be NULL. Returns new. errors: RL_CANCELED and those of params_ok. */
 enum rl_rc text_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                    bool resident, struct text **ret_text, struct rl_err *err) RL_NODISCARD;
+                    bool resident, const struct watch *watch, struct text **ret_text,
+                    struct rl_err *err) RL_NODISCARD;
 void text_free(struct text *text); /* NULL allowed */
 
 /* ids [n], n >= 1, none of padding. y act [n, dim] on the device. Beats once per layer.

@@ -193,13 +193,13 @@ static void load(struct vae *v)
 }
 
 enum rl_rc vae_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                   struct vae **ret_vae, struct rl_err *err)
+                   const struct watch *watch, struct vae **ret_vae, struct rl_err *err)
 {
     struct vae *v = calloc(1, sizeof *v);
     if (!v)
         return rl_fail(err, RL_NO_MEMORY, "decoder");
     *v = (struct vae){.ops = ops, .ctx = ctx, .c = wan_model_config(model)->vae};
-    v->params = params_new(ops, ctx, model, WAN_VAE);
+    v->params = params_new(ops, ctx, model, WAN_VAE, watch);
     v->layers = calloc(3 + (size_t)v->c.levels * ((size_t)v->c.blocks + 1), sizeof *v->layers);
     enum rl_rc rc = RL_OK;
     if (!v->params || !v->layers) {
@@ -300,7 +300,7 @@ enum rl_rc vae_clip_new(const struct vae *v, int h, int w, struct vae_clip **ret
         return rl_fail(err, RL_NO_MEMORY, "decoder");
     *c = (struct vae_clip){
         .vae = v,
-        .params = params_new(v->ops, v->ctx, NULL, WAN_VAE),
+        .params = params_new(v->ops, v->ctx, NULL, WAN_VAE, NULL),
         .levels = calloc((size_t)v->c.levels, sizeof *c->levels),
         .pasts = calloc((size_t)v->count, sizeof *c->pasts),
         .begun = calloc((size_t)v->count, sizeof *c->begun),
@@ -437,6 +437,8 @@ static enum rl_rc run_from(struct vae_clip *c, int i, const struct vae_sink *sin
         const struct layer *layer = &v->layers[i];
         const struct upsample *up = &layer->upsample;
         struct level *l = &c->levels[layer->level], *next = l + 1;
+        if (!watch_beat(sink->watch, i, v->count))
+            return rl_fail(err, RL_CANCELED, "stopped at layer %d of the decoder", i);
         if (layer->kind == LAYER_RESIDUAL) {
             residual(c, i);
         } else if (layer->kind == LAYER_ATTENTION) {

@@ -7,13 +7,16 @@
 
 #include "engine/wan/model.h"
 #include "engine/wan/ops.h"
+#include "engine/wan/watch.h"
 
 struct vae;
 struct vae_clip;
 
-/* Borrows model during the call. Returns new. */
+/* Borrows model during the call. Beats before each tensor; watch may be NULL. Returns new. errors:
+ * RL_CANCELED and those of params_ok. */
 enum rl_rc vae_new(const struct ops *ops, struct ops_ctx *ctx, const struct wan_model *model,
-                   struct vae **ret_vae, struct rl_err *err) RL_NODISCARD;
+                   const struct watch *watch, struct vae **ret_vae, struct rl_err *err)
+    RL_NODISCARD;
 void vae_free(struct vae *vae); /* NULL allowed */
 
 /* The streams of one clip, before its first frame. h, w: of the latents. Borrows vae. Returns new.
@@ -26,6 +29,7 @@ struct vae_sink {
     void *user;
     /* frame act [h, w, 3] on the device, −1..1 and somewhat beyond; valid during the call. */
     enum rl_rc (*frame)(void *user, const void *frame, int h, int w, struct rl_err *err);
+    const struct watch *watch; /* beats before each layer; NULL allowed */
 };
 
 /* The next latent frame z f32 [h, w, c] in host memory, as the transformer makes them (mean 0,

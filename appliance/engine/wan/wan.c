@@ -174,22 +174,35 @@ static int threads_of(const struct config *cfg)
     return slots > 1 ? (int)(cores > slots ? cores / slots : 1) : 0;
 }
 
-static enum rl_rc load_networks(struct engine_run *run, struct rl_err *err)
+static bool load_beat(void *user, int done, int total)
 {
+    const struct engine_ctl *ctl = user;
+    (void)done;
+    (void)total;
+    if (ctl->progress)
+        ctl->progress(ctl->user, ENGINE_LOAD, 0, 1);
+    return !ctl->should_stop || !ctl->should_stop(ctl->user);
+}
+
+static enum rl_rc load_networks(struct engine_run *run, const struct engine_ctl *ctl,
+                                struct rl_err *err)
+{
+    const struct watch watch = {.user = (void *)(uintptr_t)ctl, .beat = load_beat};
     enum rl_rc rc = wan_model_tokenizer(run->model, &run->tokenizer, err);
     if (rc == RL_OK)
         rc = text_new(run->ops, run->ctx, run->model,
                       estimate_text_stays(wan_model_config(run->model), run->ops->act_bytes),
-                      &run->text, err);
+                      &watch, &run->text, err);
     if (rc == RL_OK)
-        rc = dit_new(run->ops, run->ctx, run->model, &run->dit, err);
+        rc = dit_new(run->ops, run->ctx, run->model, &watch, &run->dit, err);
     if (rc == RL_OK)
-        rc = vae_new(run->ops, run->ctx, run->model, &run->vae, err);
+        rc = vae_new(run->ops, run->ctx, run->model, &watch, &run->vae, err);
     return rc;
 }
 
 static enum rl_rc load(const struct config *cfg, const struct engine_device *device,
-                       const char *model, struct engine_run **ret_run, struct rl_err *err)
+                       const char *model, const struct engine_ctl *ctl, struct engine_run **ret_run,
+                       struct rl_err *err)
 {
     struct engine_run *run = calloc(1, sizeof *run);
     if (!run)
@@ -199,7 +212,7 @@ static enum rl_rc load(const struct config *cfg, const struct engine_device *dev
     if (rc == RL_OK)
         rc = run->ops->open(device->index, threads_of(cfg), &run->ctx, err);
     if (rc == RL_OK)
-        rc = load_networks(run, err);
+        rc = load_networks(run, ctl, err);
     if (rc != RL_OK) {
         unload(run);
         return rc;
