@@ -164,7 +164,10 @@
     X(CALLBACK_BREAKER_MS, "callback.breaker_ms", INT, "30000", 10, 3600000, "ms",                                \
       "first such wait; then one callback tries the host, and each further wait doubles up to 10 times this")     \
     X(CALLBACK_ALLOW, "callback.allow", TEXT, "", 0, 4096, "list",                                                \
-      "addresses that may be called back: CIDR[:port[-port]] and name=CIDR, comma separated; loopback needs no entry while listen is loopback")\
+      "addresses that may be called back: CIDR[:port[-port]] and name=CIDR, comma separated; loopback needs none while callback.loopback opens it")\
+    X(CALLBACK_LOOPBACK, "callback.loopback", CHOICE, "auto", 1, 8, "auto|on|off",                                \
+      "callbacks to programs on this machine; auto = on while listen is loopback and nothing names a front proxy: "\
+      "http.allowed_hosts, http.public_url and limit.trusted_proxies are empty")                                  \
     X(CALLBACK_PUBLIC, "callback.public", CHOICE, "https", 1, 8, "off|https|any",                                 \
       "callbacks to public addresses; https by default, because a body in the clear can be read and changed on the way")\
     X(CALLBACK_ENDPOINTS, "callback.endpoints", INT, "200", 1, 10000, "endpoints",                                \
