@@ -92,7 +92,7 @@
     X(LIMIT_ADDRESS, "limit.address_per_second", INT, "100", 0, 1000000, "per s",                                 \
       "failed sign-ins of one address, and all requests of one that is not loopback; 0 = no limit")               \
     X(TRUSTED_PROXIES, "limit.trusted_proxies", TEXT, "", 0, 4096, "CIDR list",                                   \
-      "front proxies whose X-Forwarded-For is believed, comma separated; none by default")                        \
+      "front proxies whose X-Forwarded-For is believed, comma separated; whoever another one on loopback brings is a stranger")\
     X(LIMIT_CLIENTS, "limit.clients", TEXT, "", 0, 4096, "CIDR list",                                             \
       "addresses that may use the server besides loopback, comma separated; empty = any (a key is needed all the same)")\
     X(RETAIN_DAYS, "retain.days", INT, "0", 0, 36500, "days",                                                     \
