@@ -152,6 +152,19 @@ test('the browser session: by key or link, HttpOnly and SameSite, for pages of t
     assertProblem(await server.post('/api/v1/session', { key: server.key }, { key: null, headers: { origin: 'https://evil.example' } }),
         403, 'FORBIDDEN');
 
+    // A GET with consequences: a page elsewhere on this host name sends the cookie, too, and no Origin.
+    const FEED = '/api/v1/feeds/page';
+    for (const target of [FEED, '/api/v1/backup']) {
+        for (const headers of [{}, { origin }, { 'sec-fetch-site': 'same-site' }, { 'sec-fetch-site': 'cross-site' },
+            { 'sec-fetch-site': '' }])
+            assertProblem(await by('GET', target, { headers }), 403, 'FORBIDDEN');
+    }
+    assert.deepEqual((await server.get('/api/v1/feeds')).json.data, [], 'no feed was made');
+    for (const site of ['same-origin', 'none'])
+        for (const target of [FEED, '/api/v1/backup'])
+            assert.equal((await by('GET', target, { headers: { 'sec-fetch-site': site } })).status, 200, `${target} ${site}`);
+    assert.equal((await server.get(FEED)).status, 200, 'a key needs no such header');
+
     const out = await by('DELETE', '/api/v1/session', { headers: { origin } });
     assert.equal(out.status, 204);
     assert.match(out.headers['set-cookie'][0], /^reeld_session=; .*Max-Age=0/);
