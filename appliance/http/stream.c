@@ -125,6 +125,8 @@ static bool send_events(struct sse *s, struct rl_err *err)
             if (s->statuses == 0 || (known && (s->statuses & 1u << status)))
                 rl_buf_fmt(&s->out, "event: status\nid: %lld\ndata: %s\n\n", (long long)e->seq,
                            e->json);
+            else if (s->filter.task_id) /* only the position, so that a resume begins behind it */
+                rl_buf_fmt(&s->out, "id: %lld\n\n", (long long)e->seq);
             s->over = known && task_status_terminal(status);
         }
         bool more = s->batch.last > s->seen;
@@ -214,15 +216,41 @@ static enum rl_rc read_last_id(const struct request *r, int64_t *ret_last, struc
     return RL_OK;
 }
 
-/* A finished task with nothing after `last`: 204 tells an EventSource to stop. */
+/* Is anything after `seen` that the client wants to hear of? */
+static enum rl_rc wanted_left(struct sse *s, bool *ret_left, struct rl_err *err)
+{
+    struct event_filter filter = s->filter;
+    int64_t at = s->seen;
+    bool left = false, more = true;
+    filter.statuses = s->statuses;
+    while (more && !left) {
+        enum rl_rc rc = events_after(s->r->http->tasks, &s->r->caller, &filter, at, &s->batch, err);
+        if (rc != RL_OK)
+            return rc;
+        left = s->batch.count > 0 || s->batch.gap;
+        more = s->batch.last > at;
+        at = s->batch.last;
+        event_batch_clear(&s->batch);
+    }
+    *ret_left = left;
+    return RL_OK;
+}
+
+/* A finished task with nothing after `last`: 204 tells an EventSource to stop. Events that its
+ * filter leaves out do not count: not every client takes a position that comes without data. */
 static enum rl_rc nothing_more(struct sse *s, bool *ret_over, struct rl_err *err)
 {
     AUTO_TASK struct task *task = NULL;
     enum task_status status;
     enum rl_rc rc = task_get(s->r->http->tasks, &s->r->caller, s->filter.task_id, &task, err);
+    if (rc != RL_OK)
+        return rc;
+    bool ended = task_status_parse(task->status, &status) && task_status_terminal(status);
+    bool left = ended && s->seen < task->version;
+    if (left && s->statuses)
+        rc = wanted_left(s, &left, err);
     if (rc == RL_OK)
-        *ret_over = s->seen >= task->version && task_status_parse(task->status, &status) &&
-                    task_status_terminal(status);
+        *ret_over = ended && !left;
     return rc;
 }
 
