@@ -17,6 +17,7 @@
 #define RUNS_SEEN      32  /* running tasks whose progress one stream tells */
 #define WAIT_MOST_S    60
 #define LAST_ID_HEADER "Last-Event-ID"
+#define RETRY          "retry: 2000\n\n"
 
 /* ---- the budget ---- */
 
@@ -87,7 +88,8 @@ static enum rl_rc send_snapshot(struct sse *s, const struct task *task, int64_t 
 }
 
 /* The task as it is, or every unfinished task. `seen` was read before, so nothing falls in between.
- */
+ * A list that is too long becomes a gap, after which a client looks for itself: prompts of others
+ * must not end anybody's stream. */
 static enum rl_rc snapshot(struct sse *s, struct rl_err *err)
 {
     struct tasks *tasks = s->r->http->tasks;
@@ -102,10 +104,14 @@ static enum rl_rc snapshot(struct sse *s, struct rl_err *err)
     AUTO_BUF struct rl_buf list = {0};
     rl_buf_init(&list, LIST_ANSWER_BYTES);
     enum rl_rc rc = task_list(tasks, &s->r->caller, &page, &list, err);
-    if (rc == RL_OK)
-        rl_buf_fmt(&s->out, "event: snapshot\nid: %lld\ndata: %s\n\n", (long long)s->seen,
-                   list.data);
-    return rc == RL_OK ? rl_buf_ok(&s->out, err) : rc;
+    if (rc != RL_OK)
+        return rc;
+    rl_buf_fmt(&s->out, "event: snapshot\nid: %lld\ndata: %s\n\n", (long long)s->seen, list.data);
+    if (s->out.failed) {
+        rl_buf_clear(&s->out);
+        rl_buf_fmt(&s->out, RETRY "event: gap\nid: %lld\ndata: {}\n\n", (long long)s->seen);
+    }
+    return rl_buf_ok(&s->out, err);
 }
 
 /* Everything after `seen`. false: the client is gone or memory is short. */
@@ -266,7 +272,7 @@ static enum rl_rc sse_begin(struct sse *s, int64_t last, struct rl_err *err)
         s->over = true;
         return reply_empty(s->r, 204);
     }
-    rl_buf_str(&s->out, "retry: 2000\n\n");
+    rl_buf_str(&s->out, RETRY);
     if (rc == RL_OK && last < 0)
         rc = snapshot(s, err); /* before the head: its errors are answers */
     if (rc != RL_OK)

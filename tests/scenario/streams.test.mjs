@@ -93,6 +93,21 @@ test('the snapshot of everything comes from before the first event that follows 
     for (const e of stream.of('status')) assert.ok(Number(e.id) > Number(stream.seen[0].id));
 });
 
+test('a snapshot too large to send is a gap, and the stream goes on', async (t) => {
+    const server = await serve(t, { set: { 'task.prompt_bytes': 131072, 'limit.pending_tasks': 0 } });
+    const { key } = await server.addKey('app');
+    const later = { run_at: '2099-01-01T00:00:00Z' };
+    for (let n = 0; n < 40; n++) // a few users are enough: 40 of these are over 4 MiB
+        await server.submit(small(`${n} ${'x'.repeat(120000)}`, later), { key });
+    const stream = follow(t, server, '/api/v1/events');
+    await eventually('a gap', () => stream.of('gap').length === 1);
+    const { id } = stream.of('gap')[0];
+    const next = await server.submit(small('next', later));
+    await eventually('its event', () => stream.of('status').some((e) => e.data.task_id === next.task_id));
+    assert.ok(stream.of('status').every((e) => Number(e.id) > Number(id)));
+    assert.deepEqual(stream.of('snapshot'), []);
+});
+
 test('filters: by status, by user; others\' tasks are never seen', async (t) => {
     const server = await serve(t);
     const { key } = await server.addKey('app');
