@@ -93,7 +93,7 @@
     X(LIMIT_ADDRESS, "limit.address_per_second", INT, "100", 0, 1000000, "per s",                                 \
       "failed sign-ins of one address, and all requests of one that is not loopback; 0 = no limit")               \
     X(TRUSTED_PROXIES, "limit.trusted_proxies", TEXT, "", 0, 4096, "CIDR list",                                   \
-      "front proxies whose X-Forwarded-For is believed, comma separated; none by default")                        \
+      "front proxies whose X-Forwarded-For is believed, comma separated; whoever another one on loopback brings is a stranger")\
     X(LIMIT_CLIENTS, "limit.clients", TEXT, "", 0, 4096, "CIDR list",                                             \
       "addresses that may use the server besides loopback, comma separated; empty = any (a key is needed all the same)")\
     X(RETAIN_DAYS, "retain.days", INT, "0", 0, 36500, "days",                                                     \
@@ -165,7 +165,10 @@
     X(CALLBACK_BREAKER_MS, "callback.breaker_ms", INT, "30000", 10, 3600000, "ms",                                \
       "first such wait; then one callback tries the host, and each further wait doubles up to 10 times this")     \
     X(CALLBACK_ALLOW, "callback.allow", TEXT, "", 0, 4096, "list",                                                \
-      "addresses that may be called back: CIDR[:port[-port]] and name=CIDR, comma separated; loopback needs no entry while listen is loopback")\
+      "addresses that may be called back: CIDR[:port[-port]] and name=CIDR, comma separated; loopback needs none while callback.loopback opens it")\
+    X(CALLBACK_LOOPBACK, "callback.loopback", CHOICE, "auto", 1, 8, "auto|on|off",                                \
+      "callbacks to programs on this machine; auto = on while listen is loopback and nothing names a front proxy: "\
+      "http.allowed_hosts, http.public_url and limit.trusted_proxies are empty")                                  \
     X(CALLBACK_PUBLIC, "callback.public", CHOICE, "https", 1, 8, "off|https|any",                                 \
       "callbacks to public addresses; https by default, because a body in the clear can be read and changed on the way")\
     X(CALLBACK_ENDPOINTS, "callback.endpoints", INT, "200", 1, 10000, "endpoints",                                \

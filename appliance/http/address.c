@@ -1,6 +1,7 @@
 /* Reads addresses and decides whose word about a client's address counts. No state, any thread.
- * Invariant: a header can move a client to another address only when a trusted proxy sent it, and
- * no text that is not an address ever becomes a loopback one. */
+ * Invariant: a header can move a client to another address only when a trusted proxy sent it, or
+ * from loopback to the stranger "::"; no text that is not an address ever becomes a loopback one.
+ */
 #include "http/address.h"
 
 #include <arpa/inet.h>
@@ -184,9 +185,14 @@ void address_of_client(const struct address_list *trusted, const char *peer,
 {
     struct address client = {0};
     bool known = address_parse(peer, strlen(peer), &client);
-    bool found = !known || !address_listed(trusted, &client);
-    for (size_t i = field_count; i > 0 && !found; i--) /* a list may be split over several fields */
-        if (!strcasecmp(fields[i - 1].name, "X-Forwarded-For"))
+    bool believed = known && address_listed(trusted, &client), found = false;
+    for (size_t i = field_count; i > 0 && !found; i--) { /* a list may be split over fields */
+        if (strcasecmp(fields[i - 1].name, "X-Forwarded-For") != 0)
+            continue;
+        if (believed)
             found = walk_left(trusted, fields[i - 1].value, &client);
+        else if (address_is_loopback(&client))
+            client = (struct address){0}; /* a front proxy that nobody named brings a stranger */
+    }
     *ret_client = client;
 }

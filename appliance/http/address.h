@@ -30,7 +30,8 @@ void address_list_free(struct address_list *list);
 bool address_listed(const struct address_list *list, const struct address *address);
 
 /* Who sent the request: the peer; when it is a trusted proxy, the right-most X-Forwarded-For entry
- * that is not one. An entry that is no address becomes "::": one stranger, never loopback. */
+ * that is not one. An entry that is no address becomes "::": one stranger, never loopback. So does
+ * a loopback peer that is not trusted and sends the header: it asks for somebody elsewhere. */
 void address_of_client(const struct address_list *trusted, const char *peer,
                        const struct head_field *fields, size_t field_count,
                        struct address *ret_client);

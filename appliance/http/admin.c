@@ -163,9 +163,12 @@ static enum rl_rc backup_send(struct request *r, struct rl_err *err)
 
 enum rl_rc http_backup(struct request *r, struct rl_err *err)
 {
+    enum rl_rc rc = auth_check_fetch_site(r, err);
+    if (rc != RL_OK)
+        return rc;
     if (atomic_exchange(&r->http->backup_busy, true))
         return rl_fail(err, RL_CONFLICT, "another backup is under way");
-    enum rl_rc rc = backup_send(r, err);
+    rc = backup_send(r, err);
     atomic_store(&r->http->backup_busy, false);
     return rc;
 }

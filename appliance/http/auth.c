@@ -1,6 +1,7 @@
 /* Who is asking: a key (Authorization: Bearer, X-API-Key) or the browser's session cookie. Runs on
  * the worker. Invariants: a credential that is sent and wrong is never skipped for another; with a
- * cookie, anything that changes something must come from a page of this very host; guessing costs
+ * cookie, anything that changes something must come from a page of this very host (by Origin, a GET
+ * by Sec-Fetch-Site, which its handler asks about); guessing costs
  * no more than the limit of failed sign-ins lets it: a forged cookie falls to its MAC, and an
  * unknown key reaches the database only while its address may still fail. */
 #include "http/request.h"
@@ -19,6 +20,18 @@ enum rl_rc auth_check_origin(const struct request *r, bool required, struct rl_e
         return rl_fail(err, RL_FORBIDDEN,
                        "a session may be used by pages of this host only (Origin)");
     return RL_OK;
+}
+
+/* Browsers send a cookie along with what any page of this host name asks for, whatever its port,
+ * and no Origin with a plain GET. source: W3C Fetch Metadata, section 2.3. */
+enum rl_rc auth_check_fetch_site(const struct request *r, struct rl_err *err)
+{
+    const char *site = request_header(r, "Sec-Fetch-Site");
+    if (r->credential != CREDENTIAL_COOKIE ||
+        (site && (!strcmp(site, "same-origin") || !strcmp(site, "none"))))
+        return RL_OK;
+    return rl_fail(err, RL_FORBIDDEN,
+                   "a session may do this from pages of this host only (Sec-Fetch-Site)");
 }
 
 static enum rl_rc by_cookie(struct request *r, const char *token, struct rl_err *err)

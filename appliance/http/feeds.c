@@ -192,7 +192,9 @@ enum rl_rc http_feed_read(struct request *r, struct rl_err *err)
     int64_t wait_s;
     AUTO_BUF struct rl_buf out = {0};
     rl_buf_init(&out, LIST_ANSWER_BYTES);
-    enum rl_rc rc = parse_ask(r, &ask, &wait_s, err);
+    enum rl_rc rc = auth_check_fetch_site(r, err); /* a read takes a lease, and may make the feed */
+    if (rc == RL_OK)
+        rc = parse_ask(r, &ask, &wait_s, err);
     if (rc == RL_OK)
         rc = read_or_wait(r, &ask, wait_s, &out, err);
     return rc == RL_OK ? reply_json(r, 200, &out, err) : rc;

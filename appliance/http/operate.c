@@ -63,7 +63,7 @@ enum rl_rc http_workers(struct request *r, struct rl_err *err)
         rl_jw_str(&w, "worker_id", workers[i].device->id);
         rl_jw_str(&w, "device", workers[i].device->name);
         rl_jw_bool(&w, "alive", workers[i].alive);
-        runs_json(r->http->tasks, workers[i].device->id, &w);
+        runs_json(r->http->tasks, &r->caller, workers[i].device->id, &w);
         rl_jw_end_object(&w);
     }
     rl_jw_end_array(&w);

@@ -178,6 +178,9 @@ enum rl_rc auth_check(struct request *r, enum route_auth auth, struct rl_err *er
 /* RL_FORBIDDEN when an Origin is sent that is not this host (`required`: or none is sent). */
 enum rl_rc auth_check_origin(const struct request *r, bool required, struct rl_err *err)
     RL_NODISCARD;
+/* For a GET that changes something or costs much: RL_FORBIDDEN when a cookie signed it and the
+ * browser does not say that a page of this very host, or its user, asks. */
+enum rl_rc auth_check_fetch_site(const struct request *r, struct rl_err *err) RL_NODISCARD;
 
 /* ---- door.c: the limits, before any body is read ---- */
 /* Find out who the client is, and count the request of an address that is not loopback.

@@ -17,6 +17,7 @@
 #define RUNS_SEEN      32  /* running tasks whose progress one stream tells */
 #define WAIT_MOST_S    60
 #define LAST_ID_HEADER "Last-Event-ID"
+#define RETRY          "retry: 2000\n\n"
 
 /* ---- the budget ---- */
 
@@ -87,7 +88,8 @@ static enum rl_rc send_snapshot(struct sse *s, const struct task *task, int64_t 
 }
 
 /* The task as it is, or every unfinished task. `seen` was read before, so nothing falls in between.
- */
+ * A list that is too long becomes a gap, after which a client looks for itself: prompts of others
+ * must not end anybody's stream. */
 static enum rl_rc snapshot(struct sse *s, struct rl_err *err)
 {
     struct tasks *tasks = s->r->http->tasks;
@@ -102,10 +104,14 @@ static enum rl_rc snapshot(struct sse *s, struct rl_err *err)
     AUTO_BUF struct rl_buf list = {0};
     rl_buf_init(&list, LIST_ANSWER_BYTES);
     enum rl_rc rc = task_list(tasks, &s->r->caller, &page, &list, err);
-    if (rc == RL_OK)
-        rl_buf_fmt(&s->out, "event: snapshot\nid: %lld\ndata: %s\n\n", (long long)s->seen,
-                   list.data);
-    return rc == RL_OK ? rl_buf_ok(&s->out, err) : rc;
+    if (rc != RL_OK)
+        return rc;
+    rl_buf_fmt(&s->out, "event: snapshot\nid: %lld\ndata: %s\n\n", (long long)s->seen, list.data);
+    if (s->out.failed) {
+        rl_buf_clear(&s->out);
+        rl_buf_fmt(&s->out, RETRY "event: gap\nid: %lld\ndata: {}\n\n", (long long)s->seen);
+    }
+    return rl_buf_ok(&s->out, err);
 }
 
 /* Everything after `seen`. false: the client is gone or memory is short. */
@@ -125,6 +131,8 @@ static bool send_events(struct sse *s, struct rl_err *err)
             if (s->statuses == 0 || (known && (s->statuses & 1u << status)))
                 rl_buf_fmt(&s->out, "event: status\nid: %lld\ndata: %s\n\n", (long long)e->seq,
                            e->json);
+            else if (s->filter.task_id) /* only the position, so that a resume begins behind it */
+                rl_buf_fmt(&s->out, "id: %lld\n\n", (long long)e->seq);
             s->over = known && task_status_terminal(status);
         }
         bool more = s->batch.last > s->seen;
@@ -214,15 +222,41 @@ static enum rl_rc read_last_id(const struct request *r, int64_t *ret_last, struc
     return RL_OK;
 }
 
-/* A finished task with nothing after `last`: 204 tells an EventSource to stop. */
+/* Is anything after `seen` that the client wants to hear of? */
+static enum rl_rc wanted_left(struct sse *s, bool *ret_left, struct rl_err *err)
+{
+    struct event_filter filter = s->filter;
+    int64_t at = s->seen;
+    bool left = false, more = true;
+    filter.statuses = s->statuses;
+    while (more && !left) {
+        enum rl_rc rc = events_after(s->r->http->tasks, &s->r->caller, &filter, at, &s->batch, err);
+        if (rc != RL_OK)
+            return rc;
+        left = s->batch.count > 0 || s->batch.gap;
+        more = s->batch.last > at;
+        at = s->batch.last;
+        event_batch_clear(&s->batch);
+    }
+    *ret_left = left;
+    return RL_OK;
+}
+
+/* A finished task with nothing after `last`: 204 tells an EventSource to stop. Events that its
+ * filter leaves out do not count: not every client takes a position that comes without data. */
 static enum rl_rc nothing_more(struct sse *s, bool *ret_over, struct rl_err *err)
 {
     AUTO_TASK struct task *task = NULL;
     enum task_status status;
     enum rl_rc rc = task_get(s->r->http->tasks, &s->r->caller, s->filter.task_id, &task, err);
+    if (rc != RL_OK)
+        return rc;
+    bool ended = task_status_parse(task->status, &status) && task_status_terminal(status);
+    bool left = ended && s->seen < task->version;
+    if (left && s->statuses)
+        rc = wanted_left(s, &left, err);
     if (rc == RL_OK)
-        *ret_over = s->seen >= task->version && task_status_parse(task->status, &status) &&
-                    task_status_terminal(status);
+        *ret_over = ended && !left;
     return rc;
 }
 
@@ -238,7 +272,7 @@ static enum rl_rc sse_begin(struct sse *s, int64_t last, struct rl_err *err)
         s->over = true;
         return reply_empty(s->r, 204);
     }
-    rl_buf_str(&s->out, "retry: 2000\n\n");
+    rl_buf_str(&s->out, RETRY);
     if (rc == RL_OK && last < 0)
         rc = snapshot(s, err); /* before the head: its errors are answers */
     if (rc != RL_OK)

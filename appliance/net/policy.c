@@ -34,7 +34,7 @@ struct rule {
 struct net_policy {
     char key[64];
     enum net_public open;
-    bool loopback;
+    char loopback_off[64]; /* "" = loopback passes; else the name of the setting */
     _Atomic int own_port;
     size_t n;
     struct rule rule[];
@@ -264,8 +264,9 @@ static enum rl_rc parse_list(struct net_policy *policy, const char *list, size_t
     return RL_OK;
 }
 
-enum rl_rc net_policy_new(const char *key, const char *list, enum net_public open, bool loopback,
-                          struct net_policy **ret_policy, struct rl_err *err)
+enum rl_rc net_policy_new(const char *key, const char *list, enum net_public open,
+                          const char *loopback_off, struct net_policy **ret_policy,
+                          struct rl_err *err)
 {
     size_t n = count_entries(list);
 
@@ -276,7 +277,8 @@ enum rl_rc net_policy_new(const char *key, const char *list, enum net_public ope
         return rl_fail(err, RL_NO_MEMORY, "address policy");
     (void)rl_copy_str(policy->key, sizeof policy->key, key); /* a short constant */
     policy->open = open;
-    policy->loopback = loopback;
+    if (loopback_off)
+        (void)rl_copy_str(policy->loopback_off, sizeof policy->loopback_off, loopback_off);
     enum rl_rc rc = parse_list(policy, list, n, err);
     if (rc != RL_OK) {
         net_policy_free(policy);
@@ -298,7 +300,7 @@ void net_policy_set_own_port(struct net_policy *policy, int port)
 
 /* ---- judging ---- */
 
-enum verdict { ALLOWED, NEVER, OWN_PORT, NOT_LISTED, NEEDS_HTTPS };
+enum verdict { ALLOWED, NEVER, OWN_PORT, NOT_LISTED, LOOPBACK_OFF, NEEDS_HTTPS };
 
 struct target {
     char host[NET_ENDPOINT_MAX]; /* without brackets and final dot */
@@ -369,8 +371,8 @@ static enum verdict judge(const struct net_policy *policy, const struct target *
         return ALLOWED;
     if (bound)
         return NOT_LISTED;
-    if (policy->loopback && net_addr_is_loopback(addr))
-        return ALLOWED;
+    if (net_addr_is_loopback(addr))
+        return policy->loopback_off[0] ? LOOPBACK_OFF : ALLOWED;
     bool open = place.family == AF_INET ? public_v4(place.bytes) : public_v6(place.bytes);
     if (!open || policy->open == NET_PUBLIC_OFF)
         return NOT_LISTED;
@@ -423,6 +425,11 @@ enum rl_rc net_policy_check(const struct net_policy *policy, const char *endpoin
     case NEEDS_HTTPS:
         return rl_fail_field(err, RL_INVALID_FIELD, field,
                              "the public address %.60s must be reached by https", target.host);
+    case LOOPBACK_OFF:
+        return rl_fail_field(err, RL_INVALID_FIELD, field,
+                             "the loopback address %.60s is closed to callers (%s), and port %d is "
+                             "not in %s",
+                             target.host, policy->loopback_off, target.port, policy->key);
     case NOT_LISTED:
         break;
     }

@@ -14,10 +14,12 @@ enum net_public { NET_PUBLIC_OFF, NET_PUBLIC_HTTPS, NET_PUBLIC_ANY };
 /* list: comma-separated entries `NET[:PORTS]` or `NAME=NET[:PORTS]`. NET is an IPv4 or IPv6 address
  * or CIDR, IPv6 in brackets when ports follow ("[fd00::/8]:443"); PORTS is a port, a range
  * "3000-9999" or "*" (the default). A NAME may be dialled at its own nets and nowhere else.
- * loopback: 127/8 and ::1 pass without an entry. key: what errors call the list (copied).
+ * loopback_off: NULL = 127/8 and ::1 pass without an entry; else they do not, and errors name this
+ * setting. key: what errors call the list. Both are copied.
  * errors: RL_INVALID_FIELD with field = key and the entry in the reason, RL_NO_MEMORY. */
-enum rl_rc net_policy_new(const char *key, const char *list, enum net_public open, bool loopback,
-                          struct net_policy **ret_policy, struct rl_err *err) RL_NODISCARD;
+enum rl_rc net_policy_new(const char *key, const char *list, enum net_public open,
+                          const char *loopback_off, struct net_policy **ret_policy,
+                          struct rl_err *err) RL_NODISCARD;
 void net_policy_free(struct net_policy *policy); /* NULL allowed */
 
 /* This program's listening port, which is never dialled on an address of this host; 0 = not known.

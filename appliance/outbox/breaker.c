@@ -1,8 +1,9 @@
 /* A breaker per host: after some failures in a row its duties wait, spending no tries, and then one
  * of them tries whether the host is back. Outbox thread only; in memory only, so a restart starts
  * with every breaker closed. Invariants: only failing hosts have an entry, and at most
- * OUTBOX_BREAKERS of them, a further one simply keeps being tried; an attempt that ends while the
- * breaker is open (it began before) changes nothing unless it succeeds. */
+ * OUTBOX_BREAKERS of them, a further one takes the place of the one that is missed least; an
+ * attempt that ends while the breaker is open (it began before) changes nothing unless it succeeds.
+ */
 #include "outbox/parts.h"
 
 #include <string.h>
@@ -42,15 +43,38 @@ size_t outbox_breaker_room(const struct outbox_breakers *breakers, const char *h
     return now < b->open_until ? 0 : 1;
 }
 
-static struct outbox_breaker *add(struct outbox_breakers *breakers, const char *host)
+/* The entry that is missed least: the one whose last failure or whose wait is the longest ago, and
+ * a host that is left alone now only when all are. */
+static struct outbox_breaker *stalest(const struct outbox_breakers *breakers, int64_t now)
 {
-    if (breakers->n == OUTBOX_BREAKERS)
-        return NULL;
+    struct outbox_breaker *best = &breakers->at[0];
+    bool best_open = best->open_ms && now < best->open_until;
+
+    for (size_t i = 1; i < breakers->n; i++) {
+        struct outbox_breaker *b = &breakers->at[i];
+        bool open = b->open_ms && now < b->open_until;
+        if (open == best_open ? b->open_until < best->open_until : best_open) {
+            best = b;
+            best_open = open;
+        }
+    }
+    return best;
+}
+
+static struct outbox_breaker *add(struct outbox_breakers *breakers, const char *host, int64_t now)
+{
     char *copy = rl_strdup(host);
     if (!copy)
         return NULL;
-    breakers->at[breakers->n] = (struct outbox_breaker){.host = copy};
-    return &breakers->at[breakers->n++];
+    struct outbox_breaker *b = &breakers->at[breakers->n];
+    if (breakers->n < OUTBOX_BREAKERS) {
+        breakers->n++;
+    } else {
+        b = stalest(breakers, now);
+        free(b->host);
+    }
+    *b = (struct outbox_breaker){.host = copy};
+    return b;
 }
 
 void outbox_breaker_note(struct outbox_breakers *breakers, const char *host, bool failed,
@@ -65,7 +89,7 @@ void outbox_breaker_note(struct outbox_breakers *breakers, const char *host, boo
         }
         return;
     }
-    if (!breakers->trip || (!b && !(b = add(breakers, host))))
+    if (!breakers->trip || (!b && !(b = add(breakers, host, now))))
         return;
     b->failures++;
     if (b->open_ms && now < b->open_until)

@@ -78,8 +78,10 @@ void outbox_answered(struct outbox_slot *slot, const struct net_response *respon
     r->duration_ms = response->duration_ms;
     (void)rl_copy_str(r->ip, sizeof r->ip, response->ip); /* the same size */
     if (response->rc)
-        (void)snprintf(r->error, sizeof r->error, "%s: %s", rl_code_name(response->rc),
-                       response->error); /* fits: 256 bytes and a code */
+        (void)snprintf(r->error, sizeof r->error, "%s: %s%s", rl_code_name(response->rc),
+                       response->error, /* fits: 256 bytes, a code and the hint */
+                       response->rc == RL_ADDRESS_REFUSED ? " (callback.allow, callback.loopback)"
+                                                          : "");
     else
         (void)snprintf(r->error, sizeof r->error, "HTTP %d%s", response->status,
                        response->status / 100 == 3 ? ", redirects are not followed" : "");

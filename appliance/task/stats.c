@@ -150,13 +150,16 @@ enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *
     return rl_buf_ok(out, err);
 }
 
-void runs_json(struct tasks *tasks, const char *worker_id, struct rl_jw *w)
+void runs_json(struct tasks *tasks, const struct caller *caller, const char *worker_id,
+               struct rl_jw *w)
 {
     int64_t now = rl_mono_ms();
     pthread_mutex_lock(&tasks->live_lock);
     const struct run *run = tasks->live;
     while (run && strcmp(run->worker_id, worker_id) != 0)
         run = run->next;
+    if (run && !caller->owner && strcmp(caller->user_id, run->task->user_id) != 0)
+        run = NULL;
     rl_jw_id(w, "task_id", run ? run->task->task_id : 0);
     if (run) {
         rl_jw_i64(w, "attempt", run->attempt);

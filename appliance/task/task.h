@@ -152,8 +152,10 @@ enum rl_rc task_metrics(struct tasks *tasks, struct rl_buf *out, struct rl_err *
 enum rl_rc task_explain(struct tasks *tasks, const struct task *task, struct rl_buf *out,
                         struct rl_err *err) RL_NODISCARD;
 /* Members task_id, attempt, phase, step, total_steps, heartbeat_at, running_seconds of the run on
- * this worker into an open object; nulls when it is idle. */
-void runs_json(struct tasks *tasks, const char *worker_id, struct rl_jw *w);
+ * this worker into an open object; nulls when it is idle, or the task is none that the caller may
+ * see. */
+void runs_json(struct tasks *tasks, const struct caller *caller, const char *worker_id,
+               struct rl_jw *w);
 
 /* ---- following (follow.c) ---- */
 #define EVENT_BATCH 64

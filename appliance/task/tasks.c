@@ -191,16 +191,27 @@ static enum rl_rc take_secret(struct store_conn *conn, void *arg, struct rl_err 
     return store_run(set, NULL, err);
 }
 
-/* Loopback apps may be called back while reeld itself is for this machine only. */
+/* May loopback apps be called back? By themselves while reeld is for this machine only: a front
+ * proxy brings strangers to a loopback port, who would reach every other service behind it. */
+static bool loopback_open(const struct config *cfg)
+{
+    const char *word = config_text(cfg, CFG_CALLBACK_LOOPBACK);
+    if (strcmp(word, "auto") != 0)
+        return strcmp(word, "on") == 0;
+    return strncmp(config_text(cfg, CFG_LISTEN), "127.", 4) == 0 &&
+           !*config_text(cfg, CFG_HTTP_ALLOWED_HOSTS) && !*config_text(cfg, CFG_HTTP_PUBLIC_URL) &&
+           !*config_text(cfg, CFG_TRUSTED_PROXIES);
+}
+
 static enum rl_rc take_policy(struct tasks *tasks, struct rl_err *err)
 {
     const char *word = config_text(tasks->cfg, CFG_CALLBACK_PUBLIC);
     enum net_public open = strcmp(word, "any") == 0     ? NET_PUBLIC_ANY
                            : strcmp(word, "https") == 0 ? NET_PUBLIC_HTTPS
                                                         : NET_PUBLIC_OFF;
-    bool loopback = strncmp(config_text(tasks->cfg, CFG_LISTEN), "127.", 4) == 0;
+    const char *loopback_off = loopback_open(tasks->cfg) ? NULL : "callback.loopback";
     return net_policy_new("callback.allow", config_text(tasks->cfg, CFG_CALLBACK_ALLOW), open,
-                          loopback, &tasks->policy, err);
+                          loopback_off, &tasks->policy, err);
 }
 
 static enum rl_rc open_parts(struct tasks *tasks, bool *ret_first_run, struct rl_err *err)

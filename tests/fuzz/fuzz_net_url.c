@@ -83,8 +83,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size < 1)
         return 0;
     fuzz_texts(data + 1, size - 1, texts, TEXTS);
-    enum rl_rc rc = net_policy_new("list", texts[LIST] ? texts[LIST] : "",
-                                   (enum net_public)(data[0] % 3), data[0] & 4, &policy, &err);
+    enum rl_rc rc =
+        net_policy_new("list", texts[LIST] ? texts[LIST] : "", (enum net_public)(data[0] % 3),
+                       data[0] & 4 ? NULL : "callback.loopback", &policy, &err);
     require((rc == RL_OK) == (policy != NULL));
     require(rc == RL_OK || rc == RL_INVALID_FIELD);
     if (texts[URL])

@@ -31,7 +31,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     require(engines_open(cfg, &engines, &err) == RL_OK);
     tasks.cfg = cfg;
     tasks.engines = engines;
-    require(net_policy_new("callback.allow", "", NET_PUBLIC_ANY, true, &tasks.policy, &err) ==
+    require(net_policy_new("callback.allow", "", NET_PUBLIC_ANY, NULL, &tasks.policy, &err) ==
             RL_OK);
     return 0;
 }

@@ -91,6 +91,21 @@ test('an app sees and steers its own tasks only', async (t) => {
     assert.equal((await server.get(`${T}/${hers.task_id}`, { key: second })).status, 200, 'a user may have several keys');
 });
 
+test('the list of workers names no task of another user', async (t) => {
+    const server = await serve(t);
+    const alice = (await server.addKey('alice')).key;
+    const bob = (await server.addKey('bob')).key;
+    const hers = await server.submit(slow('hers', { frames: 2000 }), { key: alice });
+    await server.until(hers.task_id, 'PROCESSING');
+    const worker = async (key) => (await server.get('/api/v1/workers', { key })).json.data[0];
+    for (const key of [alice, server.key]) assert.equal((await worker(key)).task_id, hers.task_id);
+    const { worker_id, device, alive, ...run } = await worker(bob);
+    assert.ok(worker_id && device && alive);
+    assert.deepEqual(run, { task_id: null, attempt: null, phase: null, step: null, total_steps: null,
+        heartbeat_at: null, running_seconds: null });
+    await server.post(`${T}/${hers.task_id}/cancel`, { mode: 'hard' });
+});
+
 test('keys: made once, listed without themselves, bad names refused', async (t) => {
     const server = await serve(t);
     const { key } = await server.addKey('a.b_c@d-1');
@@ -136,6 +151,19 @@ test('the browser session: by key or link, HttpOnly and SameSite, for pages of t
     await server.done(made.json.task_id);
     assertProblem(await server.post('/api/v1/session', { key: server.key }, { key: null, headers: { origin: 'https://evil.example' } }),
         403, 'FORBIDDEN');
+
+    // A GET with consequences: a page elsewhere on this host name sends the cookie, too, and no Origin.
+    const FEED = '/api/v1/feeds/page';
+    for (const target of [FEED, '/api/v1/backup']) {
+        for (const headers of [{}, { origin }, { 'sec-fetch-site': 'same-site' }, { 'sec-fetch-site': 'cross-site' },
+            { 'sec-fetch-site': '' }])
+            assertProblem(await by('GET', target, { headers }), 403, 'FORBIDDEN');
+    }
+    assert.deepEqual((await server.get('/api/v1/feeds')).json.data, [], 'no feed was made');
+    for (const site of ['same-origin', 'none'])
+        for (const target of [FEED, '/api/v1/backup'])
+            assert.equal((await by('GET', target, { headers: { 'sec-fetch-site': site } })).status, 200, `${target} ${site}`);
+    assert.equal((await server.get(FEED)).status, 200, 'a key needs no such header');
 
     const out = await by('DELETE', '/api/v1/session', { headers: { origin } });
     assert.equal(out.status, 204);

@@ -155,6 +155,37 @@ test('never to reeld itself, never link-local, whatever the address is called', 
     assert.equal((await server.ids()).length, before + 3, 'no request came in');
 });
 
+test('behind a front proxy the other services of this machine are not for callers', async (t) => {
+    const receiver = await receive(t);
+    const ask = (server) => server.post('/api/v1/tasks', small('neighbour', { callback_url: receiver.url }));
+    for (const set of [
+        { 'http.allowed_hosts': 'video.example.org' },
+        { 'http.public_url': 'https://video.example.org' },
+        { 'limit.trusted_proxies': '127.0.0.1' },
+        { 'callback.loopback': 'off' },
+    ]) {
+        const server = await serve(t, { set });
+        const refused = await ask(server);
+        assertProblem(refused, 422, 'INVALID_FIELD', 'callback_url');
+        assert.match(refused.text, /callback\.loopback/);
+        await server.stop();
+    }
+    const proxied = { ...QUICK, 'http.allowed_hosts': 'video.example.org' };
+    const server = await serve(t, { set: proxied });
+    const { port } = new URL(receiver.url);
+    const named = await server.submit(small('by its name', { callback_url: `http://localhost:${port}/` }));
+    await server.called(named.task_id, 'FAILED');
+    const [row] = await sql(server.db, `SELECT last_error FROM outbox WHERE task_id = ${named.task_id}`);
+    assert.match(row.last_error, /^ADDRESS_REFUSED.*callback\.loopback/);
+    assert.equal(receiver.sockets.size, 0);
+    for (const open of [{ 'callback.loopback': 'on' }, { 'callback.allow': `127.0.0.1/32:${port}` }]) {
+        await server.stop();
+        await server.start({ set: { ...proxied, ...open } });
+        const task = await server.submit(small(JSON.stringify(open), { callback_url: receiver.url }));
+        await server.called(task.task_id, 'SUCCEEDED');
+    }
+});
+
 test('callback_events chooses; FAILED is announced with its reason', async (t) => {
     const receiver = await receive(t);
     const server = await serve(t, { set: FAULTS });

@@ -1,13 +1,15 @@
 // Live streams as clients nobody here wrote see them: npm eventsource and ws, and plain HTTP long polls.
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
+import path from 'node:path';
 import test from 'node:test';
 
 import { EventSource } from 'eventsource';
 import WebSocket from 'ws';
 
-import { assertProblem, eventually, ms, readmeBlock, serve, slow, small } from './lib/reeld.mjs';
+import { assertProblem, eventually, ms, readmeBlock, serve, slow, small, tempDir } from './lib/reeld.mjs';
 
 /** An EventSource with the server's key; events are collected as {type, id, data}. */
 function follow(t, server, target, { key = server.key, headers = {} } = {}) {
@@ -91,6 +93,21 @@ test('the snapshot of everything comes from before the first event that follows 
     for (const e of stream.of('status')) assert.ok(Number(e.id) > Number(stream.seen[0].id));
 });
 
+test('a snapshot too large to send is a gap, and the stream goes on', async (t) => {
+    const server = await serve(t, { set: { 'task.prompt_bytes': 131072, 'limit.pending_tasks': 0 } });
+    const { key } = await server.addKey('app');
+    const later = { run_at: '2099-01-01T00:00:00Z' };
+    for (let n = 0; n < 40; n++) // a few users are enough: 40 of these are over 4 MiB
+        await server.submit(small(`${n} ${'x'.repeat(120000)}`, later), { key });
+    const stream = follow(t, server, '/api/v1/events');
+    await eventually('a gap', () => stream.of('gap').length === 1);
+    const { id } = stream.of('gap')[0];
+    const next = await server.submit(small('next', later));
+    await eventually('its event', () => stream.of('status').some((e) => e.data.task_id === next.task_id));
+    assert.ok(stream.of('status').every((e) => Number(e.id) > Number(id)));
+    assert.deepEqual(stream.of('snapshot'), []);
+});
+
 test('filters: by status, by user; others\' tasks are never seen', async (t) => {
     const server = await serve(t);
     const { key } = await server.addKey('app');
@@ -115,9 +132,34 @@ test('the stream of one task ends with it, also when its end is not asked for', 
     const target = `/api/v1/tasks/${task.task_id}/events?status=FAILED`;
     const open = rawStream(server, target, { 'last-event-id': '0' }, () => false);
     await server.post(`/api/v1/tasks/${task.task_id}/cancel`);
-    assert.deepEqual(seqs((await open).text), []);
-    const late = await rawStream(server, target, { 'last-event-id': '1' }, () => false);
-    assert.deepEqual([late.status, seqs(late.text)], [200, []]);
+    const { text } = await open;
+    assert.deepEqual(seqs(text), []);
+    const { version } = await server.task(task.task_id);
+    assert.ok(text.endsWith(`\n\nid: ${version}\n\n`), `the position without an event: ${text}`);
+    for (const last of [version, 1]) { // also of a client that ignores what comes without data
+        const late = await rawStream(server, target, { 'last-event-id': String(last) }, () => false);
+        assert.deepEqual([late.status, late.text], [204, '']);
+    }
+    const wanted = await rawStream(server, target.replace('FAILED', 'CANCELED'), { 'last-event-id': '1' }, () => false);
+    assert.deepEqual([wanted.status, seqs(wanted.text)], [200, [version]]);
+});
+
+test('a filtered stream of one task stops for good when it ends: EventSource and the client', async (t) => {
+    const server = await serve(t);
+    const task = await server.submit(slow('not asked for', { frames: 10 }));
+    const stream = follow(t, server, `/api/v1/tasks/${task.task_id}/events?status=FAILED`);
+    await eventually('it is open', () => stream.of('snapshot').length === 1);
+    const dir = tempDir(t);
+    fs.writeFileSync(path.join(dir, 'client.mjs'), (await server.get('/client.js')).text);
+    const { Reeld } = await import(path.join(dir, 'client.mjs'));
+    const client = new Reeld({ url: server.url, key: server.key, waits: [50] });
+    const heard = [];
+    for await (const event of client.events({ taskId: task.task_id, statuses: ['FAILED'], signal: AbortSignal.timeout(ms(20000)) }))
+        heard.push(event);
+    assert.deepEqual(heard, []);
+    assert.equal((await server.task(task.task_id)).status, 'SUCCEEDED');
+    await eventually('the EventSource is closed', () => stream.source.readyState === 2);
+    assert.deepEqual(stream.of('status'), []);
 });
 
 test('beats keep a silent stream alive; a revoked key ends it; the stop of the server ends it', async (t) => {

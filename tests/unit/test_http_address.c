@@ -148,9 +148,14 @@ static void test_forwarded_for(void **state)
     static const struct {
         const char *trusted, *peer, *forwarded, *client;
     } all[] = {
-        /* nobody is trusted: the header is only words */
-        {"", "127.0.0.1", "203.0.113.5", "127.0.0.1"},
-        {"10.0.0.1", "127.0.0.1", "203.0.113.5", "127.0.0.1"},
+        /* nobody is trusted: the header is only words, */
+        {"", "203.0.113.9", "127.0.0.1", "203.0.113.9"},
+        {"10.0.0.1", "203.0.113.9", "203.0.113.5", "203.0.113.9"},
+        /* but whoever sends it from this machine does not ask for itself */
+        {"", "127.0.0.1", "203.0.113.5", "::"},
+        {"10.0.0.1", "127.0.0.1", "127.0.0.1", "::"},
+        {"10.0.0.1", "::1", "203.0.113.5", "::"},
+        {"127.0.0.2", "127.0.0.1", "", "::"},
         {"127.0.0.1", "127.0.0.1", "203.0.113.5", "203.0.113.5"},
         /* the client wrote the first entry, the proxy the last */
         {"127.0.0.1", "127.0.0.1", "127.0.0.1, 203.0.113.5", "203.0.113.5"},

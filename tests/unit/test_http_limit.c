@@ -306,10 +306,28 @@ static int start_untrusting(void **state)
     return server_start_set(state, settings);
 }
 
-static void test_forwarded_for_of_a_stranger_is_ignored(void **state)
+/* Behind a local proxy that limit.trusted_proxies does not name, nobody is loopback: all are one
+ * stranger, whatever address the header says. */
+static void test_unnamed_local_proxy_brings_a_stranger(void **state)
 {
     struct server *s = *state;
-    assert_int_equal(refused(s, 20, s->app, "X-Forwarded-For: 203.0.113.5\r\n"), 0);
+    assert_true(refused(s, 20, s->app, "X-Forwarded-For: 203.0.113.5\r\n") >= 10);
+    assert_true(refused(s, 10, s->app, "X-Forwarded-For: 127.0.0.1\r\n") >= 5);
+    assert_int_equal(refused(s, 20, s->app, NULL), 0);
+}
+
+static int start_clients_untrusting(void **state)
+{
+    static const char *const settings[] = {"limit.clients", "203.0.113.0/29", NULL};
+    return server_start_set(state, settings);
+}
+
+static void test_unnamed_local_proxy_does_not_pass_the_list(void **state)
+{
+    struct server *s = *state;
+    expect(call(s, "GET", "/api/v1/tasks", "X-Forwarded-For: 203.0.113.5\r\n", NULL), 403,
+           "FORBIDDEN");
+    expect(call(s, "GET", "/api/v1/tasks", NULL, NULL), 200, NULL);
 }
 
 static void test_start_refuses_bad_proxies(void **state)
@@ -388,7 +406,8 @@ int main(void)
         DOOR(test_reads_of_a_key_are_limited, start_reads),
         DOOR(test_failed_sign_ins_are_limited, start_address),
         DOOR(test_addresses_behind_a_proxy_are_limited, start_address),
-        DOOR(test_forwarded_for_of_a_stranger_is_ignored, start_untrusting),
+        DOOR(test_unnamed_local_proxy_brings_a_stranger, start_untrusting),
+        DOOR(test_unnamed_local_proxy_does_not_pass_the_list, start_clients_untrusting),
         DOOR(test_start_refuses_bad_proxies, start_untrusting),
         DOOR(test_clients_outside_the_list_are_refused, start_clients),
         DOOR(test_quota_and_full_queue_say_when_to_retry, start_quota),

@@ -22,7 +22,8 @@ static struct net_policy *policy(const char *list, enum net_public open, bool lo
     struct net_policy *p = NULL;
     struct rl_err err = {0};
 
-    if (net_policy_new("callback.allow", list, open, loopback, &p, &err))
+    const char *off = loopback ? NULL : "callback.loopback";
+    if (net_policy_new("callback.allow", list, open, off, &p, &err))
         fail_msg("%s: %s", list, err.reason);
     net_policy_set_own_port(p, OWN);
     return p;
@@ -221,7 +222,7 @@ static void test_net_policy_bad_lists(void **state)
     for (size_t i = 0; i < RL_ARRAY_LEN(bad); i++) {
         struct net_policy *p = NULL;
         struct rl_err err = {0};
-        if (net_policy_new("callback.allow", bad[i], NET_PUBLIC_OFF, false, &p, &err) !=
+        if (net_policy_new("callback.allow", bad[i], NET_PUBLIC_OFF, NULL, &p, &err) !=
             RL_INVALID_FIELD)
             fail_msg("'%s' was accepted", bad[i]);
         assert_string_equal(err.field, "callback.allow");
@@ -281,6 +282,26 @@ static void test_net_policy_check_spellings(void **state)
     net_policy_free(p);
 }
 
+/* Loopback that is closed is refused by the name of the setting; a listed port is open all the
+ * same.
+ */
+static void test_net_policy_closed_loopback(void **state)
+{
+    struct net_policy *p = policy("127.0.0.1:3000", NET_PUBLIC_ANY, false);
+    struct rl_err err = {0};
+
+    (void)state;
+    assert_int_equal(net_policy_check(p, "http://127.0.0.1:3000", "callback_url", &err), RL_OK);
+    assert_int_equal(net_policy_check(p, "http://127.0.0.1:3001", "callback_url", &err),
+                     RL_INVALID_FIELD);
+    assert_non_null(strstr(err.reason, "callback.loopback"));
+    assert_non_null(strstr(err.reason, "callback.allow"));
+    assert_int_equal(net_policy_check(p, "http://[::1]:3000", "callback_url", &err),
+                     RL_INVALID_FIELD);
+    assert_non_null(strstr(err.reason, "callback.loopback"));
+    net_policy_free(p);
+}
+
 static void test_net_policy_refuses_other_families(void **state)
 {
     struct sockaddr_un un = {.sun_family = AF_UNIX, .sun_path = "/run/x"};
@@ -301,6 +322,7 @@ int main(void)
         cmocka_unit_test(test_net_policy_names_are_bound),
         cmocka_unit_test(test_net_policy_bad_lists),
         cmocka_unit_test(test_net_policy_check_spellings),
+        cmocka_unit_test(test_net_policy_closed_loopback),
         cmocka_unit_test(test_net_policy_refuses_other_families),
     };
 

@@ -88,24 +88,63 @@ static void test_outbox_breaker_counts_in_a_row(void **state)
     outbox_breakers_clear(&b);
 }
 
-/* More failing hosts than are remembered: the rest is tried on, memory stays bounded. */
+static void fail_host(struct outbox_breakers *b, int number, int64_t now)
+{
+    char host[32];
+
+    (void)snprintf(host, sizeof host, "http://h%d:80", number);
+    outbox_breaker_note(b, host, true, now);
+}
+
+static size_t room_of(const struct outbox_breakers *b, int number, int64_t now)
+{
+    char host[32];
+
+    (void)snprintf(host, sizeof host, "http://h%d:80", number);
+    return outbox_breaker_room(b, host, 2, now);
+}
+
+/* More failing hosts than are remembered: a new one takes the place of the one whose wait ends
+ * first, and dead hosts of long ago never keep the breaker from it. */
 static void test_outbox_breaker_is_bounded(void **state)
 {
     struct outbox_breakers b;
-    char host[32];
 
     (void)state;
-    assert_true(outbox_breakers_init(&b, 1, 100));
-    for (int i = 0; i < OUTBOX_BREAKERS + 10; i++) {
-        (void)snprintf(host, sizeof host, "http://h%d:80", i);
-        outbox_breaker_note(&b, host, true, 0);
-    }
+    assert_true(outbox_breakers_init(&b, 1, 10000));
+    for (int i = 0; i < OUTBOX_BREAKERS + 10; i++)
+        fail_host(&b, i, i);
+    int64_t now = OUTBOX_BREAKERS + 10;
     assert_int_equal(b.n, OUTBOX_BREAKERS);
-    assert_int_equal(outbox_breaker_room(&b, "http://h0:80", 2, 1), 0);
-    assert_int_equal(outbox_breaker_room(&b, host, 2, 1), 2);
-    outbox_breaker_note(&b, "http://h0:80", false, 1);
-    outbox_breaker_note(&b, host, true, 1);
-    assert_int_equal(outbox_breaker_room(&b, host, 2, 2), 0);
+    for (int i = 0; i < OUTBOX_BREAKERS + 10; i++)
+        assert_int_equal(room_of(&b, i, now), i < 10 ? 2 : 0);
+    fail_host(&b, 5000, 1000000); /* all are half open by then */
+    assert_int_equal(b.n, OUTBOX_BREAKERS);
+    assert_int_equal(room_of(&b, 5000, 1000001), 0);
+    assert_int_equal(room_of(&b, 10, 1000001), 2); /* forgotten */
+    assert_int_equal(room_of(&b, 11, 1000001), 1);
+    outbox_breakers_clear(&b);
+}
+
+/* An open one stays while another can go, however much earlier it would be free. */
+static void test_outbox_breaker_full_keeps_the_open(void **state)
+{
+    struct outbox_breakers b;
+
+    (void)state;
+    assert_true(outbox_breakers_init(&b, 2, 100));
+    fail_host(&b, 0, 0);
+    fail_host(&b, 0, 0);
+    for (int i = 1; i < OUTBOX_BREAKERS; i++)
+        fail_host(&b, i, i == 500 ? 60 : 70); /* once: not open */
+    fail_host(&b, 5000, 80);
+    fail_host(&b, 5000, 80);
+    assert_int_equal(room_of(&b, 0, 80), 0);
+    assert_int_equal(room_of(&b, 5000, 80), 0);
+    fail_host(&b, 500, 81); /* it was the one that went: this is its first failure again */
+    assert_int_equal(room_of(&b, 500, 81), 2);
+    fail_host(&b, 600, 81);
+    assert_int_equal(room_of(&b, 600, 81), 0);
     outbox_breakers_clear(&b);
 }
 
@@ -116,6 +155,7 @@ int main(void)
         cmocka_unit_test(test_outbox_breaker_count),
         cmocka_unit_test(test_outbox_breaker_counts_in_a_row),
         cmocka_unit_test(test_outbox_breaker_is_bounded),
+        cmocka_unit_test(test_outbox_breaker_full_keeps_the_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -161,7 +161,7 @@ static inline int setup(void **state)
     set(t, "callback.wait_ms=20");
     set(t, "callback.timeout_ms=400");
     assert_int_equal(store_open(t->cfg, on_fatal, NULL, &t->store, &err), RL_OK);
-    assert_int_equal(net_policy_new("callback.allow", "", NET_PUBLIC_HTTPS, true, &t->policy, &err),
+    assert_int_equal(net_policy_new("callback.allow", "", NET_PUBLIC_HTTPS, NULL, &t->policy, &err),
                      RL_OK);
     assert_non_null(t->hub = hub_new(0));
     assert_non_null(t->receiver = receiver_new());
