@@ -94,6 +94,19 @@ video_of() {
     reeld submit --state-dir $state --wait --output "/tmp/$1.mp4" -- "$1" && [ -s "/tmp/$1.mp4" ]
 }
 
+# as_user COMMAND…: as one who has no rights here, from a folder that is everyone's.
+as_user() {
+    (cd /tmp && setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs \
+        env HOME=/tmp "$@")
+}
+
+doctor_of_a_user() {
+    # Its exit status is of no interest: 1 where this machine lacks something.
+    as_user reeld doctor --state-dir /tmp/nowhere >/tmp/doctor 2>&1 || true
+    cat /tmp/doctor
+    grep -q '^warn config: /etc/reeld/reeld.conf .* left out$' /tmp/doctor
+}
+
 tasks() {
     reeld list --state-dir $state | grep -o '"task_id": *"[0-9]*"' | sort
 }
@@ -123,6 +136,12 @@ check 'a task without a key is refused' \
     sh -c "[ \$(curl -s -o /dev/null -w '%{http_code}' $url/api/v1/tasks) = 401 ]"
 check 'a prompt becomes a video' video_of red-circle
 check 'doctor finds nothing' reeld doctor --state-dir $state
+check 'an ordinary user may ask for the configuration' \
+    as_user sh -c 'reeld --print-config | grep -q ^listen'
+check 'and for the models' as_user reeld model list --state-dir /tmp/nowhere
+check 'doctor says that the file was left out' doctor_of_a_user
+check 'a file that is named must be readable' \
+    as_user sh -c '! reeld --print-config --config /etc/reeld/reeld.conf'
 check 'the manual page' sh -c 'man -P cat reeld | grep -q reeld'
 
 if [ "$mode" = systemd ]; then
