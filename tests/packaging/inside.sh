@@ -107,6 +107,14 @@ doctor_of_a_user() {
     grep -q '^warn config: /etc/reeld/reeld.conf .* left out$' /tmp/doctor
 }
 
+# The package's own script, where the state folder is a file system of its own.
+purge_of_a_mount() {
+    dpkg-deb --control /run/deb/first.deb /tmp/control &&
+        mkdir $state && mount -t tmpfs tmpfs $state && mkdir $state/outputs &&
+        touch $state/outputs/left && sh /tmp/control/postrm purge &&
+        [ -z "$(ls -A $state)" ] && umount $state && rmdir $state
+}
+
 tasks() {
     reeld list --state-dir $state | grep -o '"task_id": *"[0-9]*"' | sort
 }
@@ -187,6 +195,7 @@ check 'the data is still there' test -s $state/owner.key
 check 'purge' dpkg --purge reeld
 check 'the state folder is gone' test ! -e $state
 check 'the configuration is gone' test ! -e /etc/reeld
+check 'purge empties a state folder that is a mount point' purge_of_a_mount
 check 'the user is gone' sh -c '! getent passwd reeld && ! getent group reeld'
 ls -A /etc /usr/bin /lib/systemd/system /var/lib /usr/share/doc /usr/share/man/man1 >/tmp/after
 # Backups that the account tools write beside their files are not the package's.
