@@ -143,6 +143,7 @@ static enum rl_rc pass(struct model_job *job, int from, int to, struct rl_sha256
 {
     AUTO_FREE uint8_t *piece = malloc(PIECE);
     enum rl_rc rc = RL_OK;
+    int64_t looked = 0;
 
     *ret_bytes = 0;
     if (!piece)
@@ -159,6 +160,10 @@ static enum rl_rc pass(struct model_job *job, int from, int to, struct rl_sha256
         if (to >= 0)
             rc = write_piece(to, piece, (size_t)n, err);
         *ret_bytes += n;
+        if (!rc && to >= 0 && *ret_bytes - looked >= MODEL_ROOM_STEP) {
+            looked = *ret_bytes;
+            rc = model_check_room(job, 0, err); /* others write to this disk, too */
+        }
         cli_meter_move(&job->meter, *ret_bytes);
         if (!rc && model_job_stopped(job))
             rc = rl_fail(err, RL_CANCELED, "stopped");
