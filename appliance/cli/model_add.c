@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -98,7 +99,8 @@ static enum rl_rc bring(struct adding *a, const char *from, const char *dir, con
         rc = rl_fs_mkdirs(to, 0755, err);
     if (!rc)
         rc = model_path(a->job, a->manifest->name, true, f->path, to, err);
-    if (!rc && a->link && link(from, to) != 0)
+    /* What a cache's symbolic link leads to: the link itself would lead nowhere from there. */
+    if (!rc && a->link && linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0)
         rc = errno == EXDEV ? rl_fail(err, RL_INVALID_FIELD,
                                       "%.80s is on another file system: add it without --link", as)
                             : rl_fail_errno(err, "link", errno);

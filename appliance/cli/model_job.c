@@ -60,6 +60,8 @@ void model_job_close(struct model_job *job)
 enum rl_rc model_job_lock(struct model_job *job, struct rl_err *err)
 {
     char path[MODEL_PATH];
+
+    (void)umask(022); /* root's may be stricter, and the service's user reads what is made here */
     enum rl_rc rc = rl_fs_mkdirs(job->dir, 0755, err);
 
     if (!rc && snprintf(path, sizeof(path), "%s/.lock", job->dir) >= (int)sizeof(path))

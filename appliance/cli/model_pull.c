@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "net/net.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,7 +50,8 @@ static bool share(struct model_job *job, const struct published_file *file, cons
         for (size_t k = 0; k < m->count; k++) {
             if (strcmp(m->files[k].sha256, file->sha256) != 0 ||
                 model_path(job, here.names[i], false, m->files[k].path, theirs, NULL) ||
-                stat(theirs, &st) != 0 || st.st_size != file->bytes || link(theirs, path) != 0)
+                stat(theirs, &st) != 0 || st.st_size != file->bytes ||
+                linkat(AT_FDCWD, theirs, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)
                 continue;
             (void)snprintf(text, sizeof(text), "shared with %s", here.names[i]); /* fits */
             model_say(job, "shared", file->path, text);
