@@ -84,15 +84,18 @@ static enum rl_rc get_file(struct model_job *job, const char *name,
 {
     char path[MODEL_PATH];
     struct stat st;
+    int64_t bytes;
     enum rl_rc rc = model_path(job, name, true, file->path, path, err);
 
     if (rc)
         return rc;
     (void)rl_copy_str(ret_file->path, sizeof(ret_file->path), file->path); /* the table's fit */
     ret_file->bytes = file->bytes;
-    if (!file->sha256 || stat(path, &st) != 0 || st.st_size != file->bytes)
+    if (stat(path, &st) != 0 || st.st_size != file->bytes)
         return model_fetch(job, path, file, ret_file->sha256, err);
-    /* it got its name after its digest had been right */
+    /* it got its name when it was complete, and its digest, where one is known, right */
+    if (!file->sha256)
+        return model_digest(job, path, file->path, NULL, ret_file->sha256, &bytes, err);
     (void)rl_copy_str(ret_file->sha256, sizeof(ret_file->sha256), file->sha256); /* fits */
     return RL_OK;
 }

@@ -338,6 +338,20 @@ test('pull: a digest that is not known is computed; a file that another model ha
     isWhole(here, 'second');
 });
 
+test('pull: a complete file without a known digest is hashed, not fetched again', async (t) => {
+    let closed = true;
+    const server = await mirror(t, (req, res) => closed && req.url.includes(FILES.vae) && (res.writeHead(403).end(), true));
+    const here = place(t, server, { digests: false });
+    await here.run(['pull', 'tiny'], { code: 3 });
+    closed = false;
+    server.seen.length = 0;
+    await here.run(['pull', 'tiny']);
+    assert.deepEqual(server.seen.map((s) => s.url), [`/hub/${FILES.vae}`]);
+    isWhole(here);
+    const manifest = JSON.parse(fs.readFileSync(path.join(here.models, 'tiny/model.json'), 'utf8'));
+    assert.deepEqual(manifest.files.map((f) => f.sha256), Object.values(FILES).map((f) => sha256(bytesOf(f))));
+});
+
 test('add: a folder, three files in any order, links; .pth and half a model are refused', async (t) => {
     const here = place(t, null, { name: 'known' });
     await here.run(['add', TINY]);
