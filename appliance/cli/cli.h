@@ -18,7 +18,8 @@ enum cli_exit {
     CLI_REFUSED = 3,       /* the server said no (4xx): bad input, no such task, no permission */
     CLI_UNREACHABLE = 4,   /* no server answers there */
     CLI_SERVER = 5,        /* the server failed (5xx), or its answer is not understood */
-    CLI_LOCKED = 6,        /* serve: another instance owns the state folder; model: its own */
+    CLI_LOCKED = 6,        /* serve: another instance owns the state folder; model: its own;
+                              downloads: another command writes the file */
     CLI_FORGED = 10,       /* verify-webhook: not signed by these secrets */
     CLI_OUT_OF_TIME = 11,  /* verify-webhook: signed, but outside the window */
     CLI_MALFORMED = 12,    /* verify-webhook: no delivery at all */

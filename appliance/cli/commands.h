@@ -49,9 +49,11 @@ int cli_complain(int status, const struct rl_err *err);
 int cli_usage_error(const char *command, const struct rl_err *err);
 
 /* --config FILE and --set name=value (config.c): defaults, then the file (fallback when none is
- * named: it may be absent), then --set in order. Returns new. */
+ * named: it may be absent, or not this user's to read), then --set in order. Returns new. */
 struct config;
 enum rl_rc cli_config(const struct cli_args *args, struct config **ret_config, struct rl_err *err)
     RL_NODISCARD;
+/* The fallback file when it is there but not this user's to read; NULL: nothing was left out. */
+const char *cli_config_left_out(const struct cli_args *args);
 
 #endif

@@ -9,6 +9,13 @@
 
 #define DEFAULT_FILE "/etc/reeld/reeld.conf"
 
+const char *cli_config_left_out(const struct cli_args *args)
+{
+    bool meant = !cli_args_text(args, "config") && access(DEFAULT_FILE, F_OK) == 0;
+
+    return meant && access(DEFAULT_FILE, R_OK) != 0 ? DEFAULT_FILE : NULL;
+}
+
 static enum rl_rc fill(const struct cli_args *args, struct config *cfg, struct rl_err *err)
 {
     const char *file = cli_args_text(args, "config");
@@ -16,7 +23,8 @@ static enum rl_rc fill(const struct cli_args *args, struct config *cfg, struct r
                *listen = cli_args_text(args, "listen");
     enum rl_rc rc = RL_OK;
 
-    if (!file && access(DEFAULT_FILE, F_OK) == 0)
+    /* The service's file may hold a secret: it is not for the commands of every user. */
+    if (!file && access(DEFAULT_FILE, R_OK) == 0)
         file = DEFAULT_FILE;
     if (file)
         rc = config_load(cfg, file, err);

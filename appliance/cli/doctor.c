@@ -204,12 +204,15 @@ static void check_commits(struct report *r, const char *dir)
                 "%.0f durable commits per second by one writer", per_s);
 }
 
-static void examine(struct report *r, const struct config *cfg)
+static void examine(struct report *r, const struct config *cfg, const char *left_out)
 {
     const char *dir = config_text(cfg, CFG_STATE_DIR);
     int gpu;
 
     check_versions(r);
+    if (left_out)
+        finding(r, VERDICT_WARN, "config", "%s is not this user's to read, and was left out",
+                left_out);
     bool usable = check_folder(r, cfg, dir);
     if (usable)
         check_server(r, dir);
@@ -237,7 +240,7 @@ static int run_doctor(const struct cli_call *call)
     rl_jw_init(&r.w, &r.text, false);
     rl_jw_object(&r.w, NULL);
     rl_jw_array(&r.w, "checks");
-    examine(&r, cfg);
+    examine(&r, cfg, cli_config_left_out(call->args));
     rl_jw_end_array(&r.w);
     rl_jw_bool(&r.w, "ok", r.failed == 0);
     rl_jw_end_object(&r.w);

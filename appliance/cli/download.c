@@ -1,5 +1,6 @@
 /* Downloads: `video`, `submit --wait -o` and `backup`. The bytes go to FILE.part; FILE appears
- * complete, synced and (for videos) checked against the task's SHA-256, or not at all. */
+ * complete, synced and (for videos) checked against the task's SHA-256, or not at all. The part is
+ * locked from open to close: one command writes to it, and only that one may empty or remove it. */
 #include "cli/download.h"
 
 #include "base/crypto.h"
@@ -11,8 +12,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#define OPEN_TURNS 16 /* each but the first because another command was done just then */
 
 static int complain_errno(const char *path, int errnum)
 {
@@ -20,6 +24,31 @@ static int complain_errno(const char *path, int errnum)
 
     fprintf(stderr, "reeld: %s: %s\n", path, strerror_r(errnum, text, sizeof(text)));
     return CLI_FAILED;
+}
+
+/* The part, opened and locked. false with errno: EWOULDBLOCK when another command has it. */
+static bool take_part(struct cli_download *download, unsigned mode, struct stat *ret_st)
+{
+    const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_APPEND;
+
+    for (int turn = 0; turn < OPEN_TURNS; turn++) {
+        struct stat named;
+        download->fd = open(download->part, flags, (mode_t)mode);
+        if (download->fd < 0)
+            return false;
+        /* a file system that knows no locks is written to without one */
+        if (flock(download->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            return false;
+        if (fstat(download->fd, ret_st) != 0)
+            return false;
+        if (lstat(download->part, &named) == 0 && named.st_ino == ret_st->st_ino &&
+            named.st_dev == ret_st->st_dev)
+            return true;
+        rl_close_ptr(&download->fd); /* it got its name, or was removed, before the lock was ours */
+        download->fd = -1;
+    }
+    errno = EWOULDBLOCK;
+    return false;
 }
 
 int cli_download_open(struct cli_download *download, const char *path, bool resume, unsigned mode)
@@ -31,16 +60,20 @@ int cli_download_open(struct cli_download *download, const char *path, bool resu
         download->part = NULL;
         return complain_errno(path, ENOMEM);
     }
-    int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_APPEND | (resume ? 0 : O_TRUNC);
-    download->fd = open(download->part, flags, (mode_t)mode);
-    if (download->fd < 0 || fstat(download->fd, &st) != 0 ||
-        (!resume && fchmod(download->fd, (mode_t)mode) != 0)) {
+    bool taken = take_part(download, mode, &st);
+    if (!taken && errno == EWOULDBLOCK) {
+        fprintf(stderr, "reeld: another `reeld` command writes '%s'\n", path);
+        cli_download_close(download);
+        return CLI_LOCKED;
+    }
+    if (!taken ||
+        (!resume && (ftruncate(download->fd, 0) != 0 || fchmod(download->fd, (mode_t)mode) != 0))) {
         int errnum = errno;
         int status = complain_errno(download->part, errnum);
         cli_download_close(download);
         return status;
     }
-    download->size = st.st_size;
+    download->size = resume ? (int64_t)st.st_size : 0;
     return CLI_OK;
 }
 

@@ -11,8 +11,8 @@ struct cli_download {
     int write_errno; /* why a write failed, 0 = none did */
 };
 
-/* Open path.part with this mode; resume: keep what is there, else start empty. Complains; CLI_OK or
- * not. */
+/* Open path.part with this mode and be the only one who writes to it, until it is closed; resume:
+ * keep what is there, else start empty. Complains; CLI_OK, CLI_LOCKED or CLI_FAILED. */
 int cli_download_open(struct cli_download *download, const char *path, bool resume, unsigned mode);
 /* The rest of an answer into the file (Range from its size when it is not empty). An answer that
  * ignores the range starts the file anew. Complains; exit status. */

@@ -9,13 +9,14 @@
 #include "engine/wan/library.h"
 #include "engine/wan/published.h"
 
-#define MODEL_NAME     64  /* bytes of a model's name, with its end */
-#define MODEL_FILES    256 /* of one model: 3, or the shards of an index */
-#define MODEL_SHA256   (2 * RL_SHA256_BYTES + 1)
-#define MODEL_PATH     4096
-#define MODEL_MAX      64 /* models in the folder; more are passed over */
-#define MODEL_MANIFEST "model.json"
-#define MODEL_BF16     ((size_t)2) /* bytes of a number on a GPU */
+#define MODEL_NAME      64  /* bytes of a model's name, with its end */
+#define MODEL_FILES     256 /* of one model: 3, or the shards of an index */
+#define MODEL_SHA256    (2 * RL_SHA256_BYTES + 1)
+#define MODEL_PATH      4096
+#define MODEL_MAX       64 /* models in the folder; more are passed over */
+#define MODEL_MANIFEST  "model.json"
+#define MODEL_BF16      ((size_t)2)         /* bytes of a number on a GPU */
+#define MODEL_ROOM_STEP ((int64_t)64 << 20) /* bytes of a copy between two looks at the disk */
 
 /* The catalogue: this program's own and that of model.catalogue. */
 struct model_catalogue;
@@ -105,7 +106,8 @@ enum rl_rc model_check_room(const struct model_job *job, int64_t bytes, struct r
     RL_NODISCARD;
 
 /* Digest of a file, with the meter running; to: where to copy it meanwhile, NULL = nowhere.
- * RL_CANCELED after Ctrl-C. */
+ * RL_CANCELED after Ctrl-C, RL_DISK_FULL as soon as a copy leaves less than store.min_free_bytes.
+ */
 enum rl_rc model_digest(struct model_job *job, const char *path, const char *label, const char *to,
                         char sha256[MODEL_SHA256], int64_t *ret_bytes, struct rl_err *err)
     RL_NODISCARD;

@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -98,7 +99,8 @@ static enum rl_rc bring(struct adding *a, const char *from, const char *dir, con
         rc = rl_fs_mkdirs(to, 0755, err);
     if (!rc)
         rc = model_path(a->job, a->manifest->name, true, f->path, to, err);
-    if (!rc && a->link && link(from, to) != 0)
+    /* What a cache's symbolic link leads to: the link itself would lead nowhere from there. */
+    if (!rc && a->link && linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW) != 0)
         rc = errno == EXDEV ? rl_fail(err, RL_INVALID_FIELD,
                                       "%.80s is on another file system: add it without --link", as)
                             : rl_fail_errno(err, "link", errno);
@@ -110,25 +112,40 @@ static enum rl_rc bring(struct adding *a, const char *from, const char *dir, con
     return rc;
 }
 
+static bool is_index(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n >= 5 && strcmp(path + n - 5, ".json") == 0;
+}
+
+/* A file that the index `path` names stands beside it. */
+static enum rl_rc shard_path(const char *path, const char *name, char shard[MODEL_PATH],
+                             struct rl_err *err)
+{
+    int len = snprintf(shard, MODEL_PATH, "%.*s%s", (int)(base_name(path) - path), path, name);
+
+    return len > 0 && len < MODEL_PATH
+               ? RL_OK
+               : rl_fail(err, RL_INVALID_FIELD, "the path of %.80s is too long", name);
+}
+
 /* A part, with the other files when it is an index of several. */
 static enum rl_rc bring_part(struct adding *a, const char *path, const char *dir,
                              struct rl_err *err)
 {
     struct safetensors *file = NULL;
     char shard[MODEL_PATH];
-    size_t n = strlen(path);
     enum rl_rc rc = bring(a, path, dir, base_name(path), err);
 
-    if (rc || n < 5 || strcmp(path + n - 5, ".json") != 0)
+    if (rc || !is_index(path))
         return rc;
     rc = safetensors_open(path, &file, err);
     for (size_t i = 0; !rc && i < safetensors_files(file); i++) {
         const char *name = safetensors_file(file, i);
-        int len =
-            snprintf(shard, sizeof(shard), "%.*s%s", (int)(base_name(path) - path), path, name);
-        rc = len > 0 && len < (int)sizeof(shard)
-                 ? bring(a, shard, dir, name, err)
-                 : rl_fail(err, RL_INVALID_FIELD, "the path of %.80s is too long", name);
+        rc = shard_path(path, name, shard, err);
+        if (!rc)
+            rc = bring(a, shard, dir, name, err);
     }
     safetensors_close(file);
     return rc;
@@ -154,15 +171,42 @@ static enum rl_rc bring_all(struct adding *a, const struct wan_paths *paths, str
     return model_publish(a->job, m, err);
 }
 
-/* Bytes of all parts; of an index its own few, which is too little to refuse by. */
-static int64_t parts_bytes(const struct wan_paths *paths)
+static int64_t file_bytes(const char *path)
 {
-    int64_t bytes = 0;
     struct stat st;
 
-    for (int i = 0; i < WAN_PARTS; i++)
-        bytes += stat(paths->part[i], &st) == 0 ? st.st_size : 0;
-    return bytes;
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : 0;
+}
+
+/* Bytes of a part's files: of an index, those that it names are nearly all. */
+static enum rl_rc part_bytes(const char *path, int64_t *bytes, struct rl_err *err)
+{
+    struct safetensors *file = NULL;
+    char shard[MODEL_PATH];
+
+    *bytes += file_bytes(path);
+    if (!is_index(path))
+        return RL_OK;
+    enum rl_rc rc = safetensors_open(path, &file, err);
+    for (size_t i = 0; !rc && i < safetensors_files(file); i++) {
+        rc = shard_path(path, safetensors_file(file, i), shard, err);
+        if (!rc)
+            *bytes += file_bytes(shard);
+    }
+    safetensors_close(file);
+    return rc;
+}
+
+/* Is there room for copies of all parts? */
+static enum rl_rc check_room(const struct adding *a, const struct wan_paths *paths,
+                             struct rl_err *err)
+{
+    int64_t bytes = 0;
+    enum rl_rc rc = RL_OK;
+
+    for (int i = 0; i < WAN_PARTS && !rc; i++)
+        rc = part_bytes(paths->part[i], &bytes, err);
+    return rc ? rc : model_check_room(a->job, bytes, err);
 }
 
 static enum rl_rc add(struct adding *a, const struct cli_args *args, const struct wan_paths *paths,
@@ -180,7 +224,7 @@ static enum rl_rc add(struct adding *a, const struct cli_args *args, const struc
         rc =
             rl_fail(err, RL_CONFLICT, "there is a model %s already; --name gives another", m->name);
     if (!rc && !a->link)
-        rc = model_check_room(a->job, parts_bytes(paths), err);
+        rc = check_room(a, paths, err);
     if (!rc)
         rc = model_path(a->job, m->name, true, NULL, part, err);
     if (!rc && model_catalogue_find(a->job->catalogue, m->name) && access(part, F_OK) == 0)

@@ -19,8 +19,7 @@
 
 #define REDIRECTS       5 /* a hub sends to its store, a store to the nearest one */
 #define WAIT_MAX_MS     30000
-#define AFTER_MAX_S     600                 /* a longer Retry-After is a way to say no */
-#define ROOM_STEP       ((int64_t)64 << 20) /* bytes between two looks at the free space */
+#define AFTER_MAX_S     600 /* a longer Retry-After is a way to say no */
 #define PIECE           ((size_t)1 << 20)
 #define ETAG_FILE_BYTES 1400 /* model.mirror and an ETag */
 
@@ -211,7 +210,7 @@ static bool on_bytes(void *user, const void *bytes, size_t len)
     if (!write_bytes(f, bytes, len))
         return false;
     cli_meter_move(&f->job->meter, f->size);
-    if (f->size - f->looked >= ROOM_STEP) {
+    if (f->size - f->looked >= MODEL_ROOM_STEP) {
         f->looked = f->size;
         if (model_check_room(f->job, 0, &err))
             return stop(f, err.code, err.reason);

@@ -60,6 +60,8 @@ void model_job_close(struct model_job *job)
 enum rl_rc model_job_lock(struct model_job *job, struct rl_err *err)
 {
     char path[MODEL_PATH];
+
+    (void)umask(022); /* root's may be stricter, and the service's user reads what is made here */
     enum rl_rc rc = rl_fs_mkdirs(job->dir, 0755, err);
 
     if (!rc && snprintf(path, sizeof(path), "%s/.lock", job->dir) >= (int)sizeof(path))
@@ -143,6 +145,7 @@ static enum rl_rc pass(struct model_job *job, int from, int to, struct rl_sha256
 {
     AUTO_FREE uint8_t *piece = malloc(PIECE);
     enum rl_rc rc = RL_OK;
+    int64_t looked = 0;
 
     *ret_bytes = 0;
     if (!piece)
@@ -159,6 +162,10 @@ static enum rl_rc pass(struct model_job *job, int from, int to, struct rl_sha256
         if (to >= 0)
             rc = write_piece(to, piece, (size_t)n, err);
         *ret_bytes += n;
+        if (!rc && to >= 0 && *ret_bytes - looked >= MODEL_ROOM_STEP) {
+            looked = *ret_bytes;
+            rc = model_check_room(job, 0, err); /* others write to this disk, too */
+        }
         cli_meter_move(&job->meter, *ret_bytes);
         if (!rc && model_job_stopped(job))
             rc = rl_fail(err, RL_CANCELED, "stopped");

@@ -8,6 +8,7 @@
 #include "config/config.h"
 #include "net/net.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -49,7 +50,8 @@ static bool share(struct model_job *job, const struct published_file *file, cons
         for (size_t k = 0; k < m->count; k++) {
             if (strcmp(m->files[k].sha256, file->sha256) != 0 ||
                 model_path(job, here.names[i], false, m->files[k].path, theirs, NULL) ||
-                stat(theirs, &st) != 0 || st.st_size != file->bytes || link(theirs, path) != 0)
+                stat(theirs, &st) != 0 || st.st_size != file->bytes ||
+                linkat(AT_FDCWD, theirs, AT_FDCWD, path, AT_SYMLINK_FOLLOW) != 0)
                 continue;
             (void)snprintf(text, sizeof(text), "shared with %s", here.names[i]); /* fits */
             model_say(job, "shared", file->path, text);
@@ -82,15 +84,18 @@ static enum rl_rc get_file(struct model_job *job, const char *name,
 {
     char path[MODEL_PATH];
     struct stat st;
+    int64_t bytes;
     enum rl_rc rc = model_path(job, name, true, file->path, path, err);
 
     if (rc)
         return rc;
     (void)rl_copy_str(ret_file->path, sizeof(ret_file->path), file->path); /* the table's fit */
     ret_file->bytes = file->bytes;
-    if (!file->sha256 || stat(path, &st) != 0 || st.st_size != file->bytes)
+    if (stat(path, &st) != 0 || st.st_size != file->bytes)
         return model_fetch(job, path, file, ret_file->sha256, err);
-    /* it got its name after its digest had been right */
+    /* it got its name when it was complete, and its digest, where one is known, right */
+    if (!file->sha256)
+        return model_digest(job, path, file->path, NULL, ret_file->sha256, &bytes, err);
     (void)rl_copy_str(ret_file->sha256, sizeof(ret_file->sha256), file->sha256); /* fits */
     return RL_OK;
 }

@@ -11,6 +11,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fnmatch.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,15 +41,16 @@ bool store_ballast_drop(struct store *store)
     return unlink(store->ballast_path) == 0;
 }
 
-/* Partial files of runs that are over: no run is alive before the store is open. */
-static void remove_partials(const struct store *store)
+/* Files below the state folder whose name matches; no run and no backup is alive before the store
+ * is open. */
+static void remove_files(const struct store *store, const char *folder, const char *pattern)
 {
     char path[1200];
-    (void)snprintf(path, sizeof path, "%s/results", store->dir);
+    (void)snprintf(path, sizeof path, "%s/%s", store->dir, folder);
     DIR *dir = opendir(path);
     for (const struct dirent *entry; dir && (entry = readdir(dir));)
-        if (strstr(entry->d_name, ".part"))
-            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* what stays is found as an orphan */
+        if (fnmatch(pattern, entry->d_name, 0) == 0)
+            (void)unlinkat(dirfd(dir), entry->d_name, 0); /* no worse than before when it stays */
     if (dir)
         (void)closedir(dir); /* read only */
 }
@@ -56,10 +58,11 @@ static void remove_partials(const struct store *store)
 void store_make_room(struct store *store)
 {
     int64_t free_bytes = 0;
+    remove_files(store, "tmp", "backup-*"); /* http/admin.c unlinks them, unless it is killed */
     if (rl_fs_free_bytes(store->dir, &free_bytes, NULL) != RL_OK || free_bytes >= START_BYTES)
         return;
-    (void)store_ballast_drop(store); /* it may be gone already */
-    remove_partials(store);
+    (void)store_ballast_drop(store);           /* it may be gone already */
+    remove_files(store, "results", "*.part*"); /* what stays is found as an orphan */
 }
 
 void store_disk_watch(struct store *store)

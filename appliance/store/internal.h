@@ -110,8 +110,8 @@ enum rl_rc store_take_epoch(struct store *store, struct rl_err *err) RL_NODISCAR
 void store_ballast_make(struct store *store);
 bool store_ballast_drop(struct store *store);
 void store_disk_watch(struct store *store);
-/* Before the database is opened on a full disk: give up the ballast, and what interrupted runs
- * left. */
+/* Before the database is opened: remove the copies that interrupted backups left; on a full disk
+ * give up the ballast, and what interrupted runs left, as well. */
 void store_make_room(struct store *store);
 
 /* writer.c */

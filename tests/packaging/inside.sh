@@ -94,6 +94,27 @@ video_of() {
     reeld submit --state-dir $state --wait --output "/tmp/$1.mp4" -- "$1" && [ -s "/tmp/$1.mp4" ]
 }
 
+# as_user COMMAND…: as one who has no rights here, from a folder that is everyone's.
+as_user() {
+    (cd /tmp && setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs \
+        env HOME=/tmp "$@")
+}
+
+doctor_of_a_user() {
+    # Its exit status is of no interest: 1 where this machine lacks something.
+    as_user reeld doctor --state-dir /tmp/nowhere >/tmp/doctor 2>&1 || true
+    cat /tmp/doctor
+    grep -q '^warn config: /etc/reeld/reeld.conf .* left out$' /tmp/doctor
+}
+
+# The package's own script, where the state folder is a file system of its own.
+purge_of_a_mount() {
+    dpkg-deb --control /run/deb/first.deb /tmp/control &&
+        mkdir $state && mount -t tmpfs tmpfs $state && mkdir $state/outputs &&
+        touch $state/outputs/left && sh /tmp/control/postrm purge &&
+        [ -z "$(ls -A $state)" ] && umount $state && rmdir $state
+}
+
 tasks() {
     reeld list --state-dir $state | grep -o '"task_id": *"[0-9]*"' | sort
 }
@@ -123,6 +144,12 @@ check 'a task without a key is refused' \
     sh -c "[ \$(curl -s -o /dev/null -w '%{http_code}' $url/api/v1/tasks) = 401 ]"
 check 'a prompt becomes a video' video_of red-circle
 check 'doctor finds nothing' reeld doctor --state-dir $state
+check 'an ordinary user may ask for the configuration' \
+    as_user sh -c 'reeld --print-config | grep -q ^listen'
+check 'and for the models' as_user reeld model list --state-dir /tmp/nowhere
+check 'doctor says that the file was left out' doctor_of_a_user
+check 'a file that is named must be readable' \
+    as_user sh -c '! reeld --print-config --config /etc/reeld/reeld.conf'
 check 'the manual page' sh -c 'man -P cat reeld | grep -q reeld'
 
 if [ "$mode" = systemd ]; then
@@ -168,6 +195,7 @@ check 'the data is still there' test -s $state/owner.key
 check 'purge' dpkg --purge reeld
 check 'the state folder is gone' test ! -e $state
 check 'the configuration is gone' test ! -e /etc/reeld
+check 'purge empties a state folder that is a mount point' purge_of_a_mount
 check 'the user is gone' sh -c '! getent passwd reeld && ! getent group reeld'
 ls -A /etc /usr/bin /lib/systemd/system /var/lib /usr/share/doc /usr/share/man/man1 >/tmp/after
 # Backups that the account tools write beside their files are not the package's.

@@ -338,6 +338,20 @@ test('pull: a digest that is not known is computed; a file that another model ha
     isWhole(here, 'second');
 });
 
+test('pull: a complete file without a known digest is hashed, not fetched again', async (t) => {
+    let closed = true;
+    const server = await mirror(t, (req, res) => closed && req.url.includes(FILES.vae) && (res.writeHead(403).end(), true));
+    const here = place(t, server, { digests: false });
+    await here.run(['pull', 'tiny'], { code: 3 });
+    closed = false;
+    server.seen.length = 0;
+    await here.run(['pull', 'tiny']);
+    assert.deepEqual(server.seen.map((s) => s.url), [`/hub/${FILES.vae}`]);
+    isWhole(here);
+    const manifest = JSON.parse(fs.readFileSync(path.join(here.models, 'tiny/model.json'), 'utf8'));
+    assert.deepEqual(manifest.files.map((f) => f.sha256), Object.values(FILES).map((f) => sha256(bytesOf(f))));
+});
+
 test('add: a folder, three files in any order, links; .pth and half a model are refused', async (t) => {
     const here = place(t, null, { name: 'known' });
     await here.run(['add', TINY]);
@@ -361,6 +375,36 @@ test('add: a folder, three files in any order, links; .pth and half a model are 
     fs.writeFileSync(path.join(own, FILES.vae), bytesOf(FILES.vae).subarray(0, 60000));
     await here.run(['add', own, '--name', 'half'], { code: 1 });
     assert.deepEqual(fs.readdirSync(here.models).sort(), ['.lock', 'linked', 'three', 'tiny']);
+});
+
+test('add --link: the symbolic links of a hub\'s cache are followed', async (t) => {
+    const here = place(t, null);
+    const blobs = path.join(here.dir, 'cache/blobs'), snapshot = path.join(here.dir, 'cache/snapshots/1234');
+    fs.mkdirSync(blobs, { recursive: true });
+    for (const file of Object.values(FILES)) {
+        const blob = path.join(blobs, sha256(bytesOf(file)));
+        fs.writeFileSync(blob, bytesOf(file));
+        fs.mkdirSync(path.dirname(path.join(snapshot, file)), { recursive: true });
+        fs.symlinkSync(path.relative(path.dirname(path.join(snapshot, file)), blob), path.join(snapshot, file));
+    }
+    await here.run(['add', snapshot, '--link', '--name', 'cached']);
+    isWhole(here, 'cached');
+    const stat = fs.lstatSync(path.join(here.models, 'cached', FILES.vae));
+    assert.ok(stat.isFile() && stat.ino === fs.statSync(path.join(snapshot, FILES.vae)).ino);
+});
+
+test('what a command with a strict umask makes is for the service\'s user to read', async (t) => {
+    const server = await mirror(t);
+    const here = place(t, server);
+    for (const words of [['pull', 'tiny'], ['add', TINY, '--name', 'mine']]) {
+        const child = spawn('/bin/sh', ['-c', 'umask 077 && exec "$@"', 'sh', BIN, 'model', ...words, ...here.args()], { stdio: 'ignore' });
+        assert.equal(await new Promise((resolve) => child.on('close', resolve)), 0, words.join(' '));
+    }
+    const mode = (...names) => (fs.statSync(path.join(here.models, ...names)).mode & 0o777).toString(8);
+    assert.equal(mode(), '755');
+    for (const name of ['tiny', 'mine']) {
+        assert.deepEqual([mode(name), mode(name, 'vae'), mode(name, FILES.vae), mode(name, 'model.json')], ['755', '755', '644', '644'], name);
+    }
 });
 
 test('verify: damage of every kind is found, and the report tells no paths', async (t) => {

@@ -5,6 +5,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "base/crypto.h"
@@ -465,6 +466,40 @@ static void test_backup_file(void **state)
     assert_string_equal(text, "database");
 }
 
+/* Two commands that write to one file: the second is refused, and touches nothing of the first's.
+ */
+static void test_download_is_locked(void **state)
+{
+    (void)state;
+    struct cli_run run;
+    char path[128], part[128];
+    AUTO_FREE char *text = NULL;
+    size_t len;
+    struct net_server *videos = net_server_start(serve_video),
+                      *backups = net_server_start(serve_backup);
+
+    (void)snprintf(path, sizeof(path), "%s/shared", dir);
+    (void)snprintf(part, sizeof(part), "%s/shared.part", dir);
+    put_file(dir, "shared.part", "of the first");
+    int fd = open(part, O_WRONLY | O_CLOEXEC);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    run_against(videos, &run, NULL, "video", "9", "-o", path);
+    assert_int_equal(run.status, CLI_LOCKED);
+    assert_non_null(strstr(run.err, "another `reeld` command writes"));
+    run_against(backups, &run, NULL, "backup", path, NULL, NULL);
+    assert_int_equal(run.status, CLI_LOCKED);
+    assert_int_equal(rl_fs_read(part, 1024, &text, &len, NULL), RL_OK);
+    assert_string_equal(text, "of the first");
+    assert_int_not_equal(access(path, F_OK), 0);
+
+    (void)close(fd); /* a part that nobody holds any more is no hindrance */
+    run_against(backups, &run, NULL, "backup", path, NULL, NULL);
+    assert_int_equal(run.status, CLI_OK);
+    net_server_stop(videos);
+    net_server_stop(backups);
+}
+
 /* ---- fixture ---- */
 
 static int make_dir(void **state)
@@ -500,6 +535,7 @@ int main(void)
         cmocka_unit_test(test_wait_survives_restart),
         cmocka_unit_test(test_video_downloads),
         cmocka_unit_test(test_backup_file),
+        cmocka_unit_test(test_download_is_locked),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -7,12 +7,16 @@
 #include <cmocka.h>
 
 #include "engine/wan/ops.h"
+#include "cli/model.h"
 #include "cli/model_verify.h"
 #include "cli_run.h"
 #include "wan_folder.h"
 
 #include "base/clock.h"
 #include "base/json.h"
+#include "config/config.h"
+
+#define NO_ROOM "store.min_free_bytes=1099511627776"
 
 static char place[48];
 static struct cli_run run;
@@ -130,6 +134,55 @@ static void test_model_verify_zeros(void **state)
     assert_non_null(quick);
 }
 
+/* The transformer by an index: what it names is counted before anything is copied. */
+static void test_model_add_counts_shards(void **state)
+{
+    AUTO_BUF struct rl_buf b = {0};
+    char path[128], dir[96];
+
+    (void)state;
+    fill(&wan_1_3b, "BF16");
+    write_comfy();
+    rl_buf_init(&b, 1 << 20);
+    rl_buf_str(&b, "{\"weight_map\":{");
+    for (size_t i = 0; i < dit.count; i++)
+        rl_buf_fmt(&b, "%s\"%s\":\"dit.safetensors\"", i ? "," : "", dit.tensors[i].name);
+    rl_buf_str(&b, "}}");
+    (void)snprintf(path, sizeof(path), "%s/diffusion_models/dit.safetensors.index.json", folder);
+    wan_file_raw(path, b.data, b.len, 0);
+    (void)snprintf(dir, sizeof(dir), "model.dir=%s", place);
+    const char *const words[] = {"reeld", "model", "add",   folder,  "--name", "copy",
+                                 "--set", dir,     "--set", NO_ROOM, NULL};
+    cli_run(&run, NULL, words);
+    assert_int_equal(run.status, CLI_FAILED);
+    if (!strstr(run.err, "14.3 GB are needed")) /* 2.8 of them are the transformer's */
+        fail_msg("%s", run.err);
+}
+
+/* The disk fills up meanwhile: a copy ends early, a look at the same file does not mind. */
+static void test_model_digest_room(void **state)
+{
+    char from[96], to[96], sha256[MODEL_SHA256];
+    struct model_job job = {.dir = place, .json = true, .lock = -1};
+    struct rl_err err = {0};
+    struct stat st;
+    int64_t bytes = 0, size = MODEL_ROOM_STEP + (8 << 20);
+
+    (void)state;
+    (void)snprintf(from, sizeof(from), "%s/from", place);
+    (void)snprintf(to, sizeof(to), "%s/to", place);
+    wan_file_raw(from, "", 0, (size_t)size);
+    job.cfg = config_new();
+    assert_non_null(job.cfg);
+    assert_int_equal(config_set_pair(job.cfg, NO_ROOM, &err), RL_OK);
+    assert_int_equal(model_digest(&job, from, "x", to, sha256, &bytes, &err), RL_DISK_FULL);
+    assert_int_equal(stat(to, &st), 0);
+    assert_int_equal(st.st_size, MODEL_ROOM_STEP);
+    assert_int_equal(model_digest(&job, from, "x", NULL, sha256, &bytes, &err), RL_OK);
+    assert_int_equal(bytes, size);
+    config_free(job.cfg);
+}
+
 static void test_meter_rate(void **state)
 {
     struct cli_meter m = {.json = false};
@@ -183,6 +236,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_model_list_full_size),      TEST(test_model_verify_zeros),
+        TEST(test_model_add_counts_shards),   TEST(test_model_digest_room),
         cmocka_unit_test(test_meter_rate),    cmocka_unit_test(test_verify_scrub),
         cmocka_unit_test(test_model_name_ok),
     };

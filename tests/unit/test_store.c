@@ -293,6 +293,25 @@ static void test_store_backup_is_whole(void **state)
                          RL_OK); /* never over an existing file */
 }
 
+/* A process that was killed during a backup leaves its copy: the next one removes it, and no more.
+ */
+static void test_store_open_removes_left_backups(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char copy[160], other[160];
+    world_close(w);
+    (void)snprintf(copy, sizeof copy, "%s/tmp", w->dir);
+    world_ok(rl_fs_mkdirs(copy, 0700, &err), &err);
+    (void)snprintf(copy, sizeof copy, "%s/tmp/backup-0123456789abcdef.db", w->dir);
+    (void)snprintf(other, sizeof other, "%s/tmp/my-backup-1.db", w->dir);
+    world_ok(rl_fs_write_durable(copy, "x", 1, 0600, &err), &err);
+    world_ok(rl_fs_write_durable(other, "x", 1, 0600, &err), &err);
+    world_open(w);
+    assert_int_equal(access(copy, F_OK), -1);
+    assert_int_equal(access(other, F_OK), 0);
+}
+
 /* A tmpfs of 8 MiB: normal writes end in DISK_FULL, the ballast lets urgent ones through, space
  * heals it. */
 static void test_store_write_full_disk(void **state)
@@ -407,6 +426,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_open_refuses_second_instance, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_open_refuses_newer_schema, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_backup_is_whole, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_open_removes_left_backups, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_write_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_open_on_a_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_measure_really_commits, setup, teardown),
