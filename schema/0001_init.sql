@@ -111,7 +111,7 @@ CREATE INDEX task_queue_due ON task(queue_name, queue_due_at) WHERE status = 'QU
 CREATE INDEX task_twin ON task(waits_for) WHERE waits_for > 0;
 CREATE INDEX task_kept ON task(user_id, params_hash) WHERE status = 'CANCELED' AND cancel_mode = 'soft';
 CREATE INDEX task_dead ON task(task_id) WHERE status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0;
-CREATE INDEX task_done ON task(finished_at, task_id, video_bytes) WHERE finished_at > 0;
+CREATE INDEX task_done ON task(finished_at, task_id) WHERE finished_at > 0;
 CREATE INDEX task_status ON task(status, task_id);
 CREATE INDEX task_user ON task(user_id, status, task_id);
 
@@ -141,6 +141,26 @@ END;
 CREATE TRIGGER task_birth BEFORE INSERT ON task WHEN NEW.status <> 'CREATED'
 BEGIN
     SELECT RAISE(ABORT, 'a task starts CREATED');
+END;
+
+-- What retention compares with its limits, kept with every change: counting would walk all that is kept.
+CREATE TABLE finished (
+    one   INTEGER PRIMARY KEY CHECK (one = 1),
+    tasks INTEGER NOT NULL,
+    bytes INTEGER NOT NULL                  -- of their videos
+) STRICT;
+INSERT INTO finished(one, tasks, bytes) VALUES (1, 0, 0);
+
+CREATE TRIGGER task_finished AFTER UPDATE OF finished_at, video_bytes ON task
+WHEN (OLD.finished_at > 0) <> (NEW.finished_at > 0) OR (NEW.finished_at > 0 AND NEW.video_bytes <> OLD.video_bytes)
+BEGIN
+    UPDATE finished SET tasks = tasks + (NEW.finished_at > 0) - (OLD.finished_at > 0),
+        bytes = bytes + NEW.video_bytes * (NEW.finished_at > 0) - OLD.video_bytes * (OLD.finished_at > 0);
+END;
+
+CREATE TRIGGER task_removed AFTER DELETE ON task WHEN OLD.finished_at > 0
+BEGIN
+    UPDATE finished SET tasks = tasks - 1, bytes = bytes - OLD.video_bytes;
 END;
 
 CREATE TABLE task_event (

@@ -304,7 +304,7 @@ WHERE t.finished_at > 0 AND (t.finished_at, t.task_id) > (:after_at, :after_id)
 ORDER BY t.finished_at, t.task_id LIMIT 1
 
 -- read: retain_totals
-SELECT count(*), coalesce(sum(video_bytes), 0) FROM task WHERE finished_at > 0
+SELECT tasks, bytes FROM finished
 
 -- write: purge_outbox
 DELETE FROM outbox WHERE task_id = :task_id

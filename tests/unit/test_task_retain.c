@@ -7,7 +7,7 @@
 #include <sqlite3.h>
 #include <time.h>
 
-// link: rl_task PkgConfig::sqlite3 -Wl,--wrap=clock_gettime
+// link: rl_task PkgConfig::sqlite3 -Wl,--wrap=clock_gettime -Wl,--wrap=unlink
 
 #define DAY_MS (86400 * INT64_C(1000))
 
@@ -21,6 +21,21 @@ int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
     int rc = __real_clock_gettime(clock, ts);
     ts->tv_sec += clock == CLOCK_REALTIME ? wall_s : clock == CLOCK_BOOTTIME ? boot_s : 0;
     return rc;
+}
+
+int __real_unlink(const char *path);
+int __wrap_unlink(const char *path);
+
+static struct tasks *stop_at_unlink; /* the scheduler is told to stop when it removes a file */
+
+int __wrap_unlink(const char *path)
+{
+    if (stop_at_unlink && strstr(path, "/results/")) {
+        pthread_mutex_lock(&stop_at_unlink->due_lock);
+        stop_at_unlink->due_stop = true;
+        pthread_mutex_unlock(&stop_at_unlink->due_lock);
+    }
+    return __real_unlink(path);
 }
 
 static void pass_days(int64_t days)
@@ -192,6 +207,86 @@ static void test_retain_goes_on_without_a_clock_battery(void **state)
     expect_settles(w);
 }
 
+static void succeed(struct world *w, const char *body, int64_t bytes)
+{
+    struct rl_err err;
+    const struct run_result clip = {.file = "x.mp4",
+                                    .bytes = bytes,
+                                    .sha256 = "00",
+                                    .width = 64,
+                                    .height = 64,
+                                    .frames = 4,
+                                    .fps = 8};
+    AUTO_TASK struct task *task = world_submit(w, body);
+    struct run *run = world_claim(w);
+    world_ok(run_succeed(run, &clip, &err), &err);
+    run_free(run);
+}
+
+static void expect_totals(const struct world *w, int64_t tasks, int64_t bytes)
+{
+    assert_int_equal(int_of(w, "SELECT tasks FROM finished"), tasks);
+    assert_int_equal(int_of(w, "SELECT bytes FROM finished"), bytes);
+    assert_int_equal(int_of(w, "SELECT count(*) FROM task WHERE finished_at > 0"), tasks);
+    assert_int_equal(int_of(w, "SELECT sum(video_bytes) FROM task WHERE finished_at > 0"), bytes);
+}
+
+/* The totals are what a count would say, whichever way a task ends, goes on and goes. */
+static void test_retain_totals_are_kept(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct task *none = NULL;
+    const struct run_result kept = {
+        .file = "y.mp4", .bytes = 7, .sha256 = "00", .width = 64, .height = 64, .fps = 8};
+    world_set(w, "retain.days", "0");
+    world_set(w, "retain.bytes", "150");
+    world_open(w);
+    succeed(w, "{\"prompt\":\"a\"}", 100);
+    finish(w, "{\"prompt\":\"b\"}");
+    expect_totals(w, 2, 100);
+    AUTO_TASK struct task *soft = world_submit(w, "{\"prompt\":\"c\"}");
+    struct run *run = world_claim(w);
+    world_ok(task_cancel(w->tasks, &owner, soft->task_id, CANCEL_SOFT, &none, &err), &err);
+    task_free(none);
+    expect_totals(w, 3, 100);
+    world_ok(run_succeed(run, &kept, &err), &err); /* a result of a task that ended before it */
+    run_free(run);
+    expect_totals(w, 3, 107);
+    int64_t failed = int_of(w, "SELECT task_id FROM task WHERE status = 'FAILED'");
+    world_ok(dead_replay(w->tasks, &owner, failed, &none, &err), &err);
+    task_free(none);
+    expect_totals(w, 2, 107);
+    world_close(w);
+    world_open(w);
+    assert_false(minute(w));
+    succeed(w, "{\"prompt\":\"d\"}", 100); /* runs the replayed one */
+    expect_totals(w, 3, 207);
+    assert_true(minute(w));
+    expect_totals(w, 2, 107);
+    assert_false(minute(w));
+}
+
+/* A stop does not wait until a hundred are removed. */
+static void test_retain_stops_between_two_tasks(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char body[64];
+    world_open(w);
+    for (int i = 0; i < 5; i++) {
+        (void)snprintf(body, sizeof body, "{\"prompt\":\"%d\"}", i);
+        succeed(w, body, 10);
+    }
+    pass_days(2);
+    stop_at_unlink = w->tasks;
+    world_ok(schedule_start(w->tasks, NULL, NULL, &err), &err);
+    assert_int_equal(pthread_join(w->tasks->scheduler, NULL), 0);
+    w->tasks->scheduler_started = false;
+    stop_at_unlink = NULL;
+    assert_int_equal(left(w), 4);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -202,6 +297,8 @@ int main(void)
         TEST(test_retain_counts_no_time_off),
         TEST(test_retain_goes_on_after_a_first_start_in_1970),
         TEST(test_retain_goes_on_without_a_clock_battery),
+        TEST(test_retain_totals_are_kept),
+        TEST(test_retain_stops_between_two_tasks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
