@@ -117,9 +117,10 @@ UPDATE task SET input_at = :until WHERE task_id = :task_id AND status = 'CREATED
 -- read: next_input
 SELECT min(input_at) FROM task INDEXED BY task_input WHERE status = 'CREATED'
 
+-- A history never runs backwards: no change of a row that goes on may take it behind what it showed.
 -- write: promote_due
-UPDATE task SET not_before = 0, updated_at = :now WHERE task_id IN
-    (SELECT task_id FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0 AND not_before <= :now ORDER BY not_before LIMIT 256)
+UPDATE task SET not_before = 0, updated_at = max(updated_at, :now) WHERE task_id IN
+    (SELECT task_id FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0 AND not_before <= :steady ORDER BY not_before LIMIT 256)
 
 -- read: next_due
 SELECT min(not_before) FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0
@@ -144,7 +145,7 @@ SELECT count(*), coalesce(sum(units), 0.0) FROM (SELECT 1.0 * width * height * f
     LIMIT :limit)
 
 -- write: task_request_cancel
-UPDATE task SET cancel_mode = :cancel_mode, updated_at = :now WHERE task_id = :task_id AND status = 'PROCESSING'
+UPDATE task SET cancel_mode = :cancel_mode, updated_at = max(updated_at, :now) WHERE task_id = :task_id AND status = 'PROCESSING'
 
 -- A soft-cancelled run's result is kept in the row that is already CANCELED.
 -- read: kept_twin
@@ -159,7 +160,7 @@ SELECT task_id FROM task INDEXED BY task_twin WHERE waits_for = :task_id AND wai
 
 -- The twin ended without a result: its followers wait like everybody else.
 -- write: twin_release
-UPDATE task INDEXED BY task_twin SET waits_for = 0, not_before = 0, updated_at = :now,
+UPDATE task INDEXED BY task_twin SET waits_for = 0, not_before = 0, updated_at = max(updated_at, :now),
     queue_due_at = CASE queue_timeout_s WHEN 0 THEN 0 ELSE :steady + queue_timeout_s * 1000 END
 WHERE waits_for = :task_id AND waits_for > 0 AND status = 'QUEUED'
 

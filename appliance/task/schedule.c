@@ -178,7 +178,8 @@ static enum rl_rc act(struct store_conn *conn, void *arg, struct rl_err *err)
     if (rc != RL_OK)
         return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_PROMOTE_DUE);
-    store_bind_int(stmt, ":now", round->now);
+    store_bind_int(stmt, ":steady", round->now);
+    store_bind_int(stmt, ":now", rl_wall_ms());
     return store_run(stmt, &round->promoted, err);
 }
 

@@ -250,6 +250,41 @@ static void test_task_inputs_and_delays_become_due(void **state)
     expect_history(w, input->task_id, "CREATED QUEUED PROCESSING");
 }
 
+static enum rl_rc set_clock(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_META_SET);
+    store_bind_text(stmt, ":name", "steady_clock");
+    store_bind_text(stmt, ":value", arg);
+    return store_run(stmt, NULL, err);
+}
+
+/* Due by the steady clock, stamped by the wall clock: here a year apart. */
+static void test_task_promote_is_stamped_by_the_wall_clock(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char at[RL_TIME_TEXT], text[128];
+    (void)snprintf(text, sizeof text, "%lld %lld",
+                   (long long)rl_wall_ms() + 365 * INT64_C(86400000), (long long)rl_boot_ms());
+    world_ok(store_write(w->store, STORE_NORMAL, set_clock, text, &err), &err);
+    world_close(w);
+    world_open(w);
+    rl_time_format(rl_wall_ms() + 60, at);
+    (void)snprintf(text, sizeof text, "{\"prompt\":\"a\",\"run_at\":\"%s\"}", at);
+    AUTO_TASK struct task *task = world_submit(w, text);
+    world_ok(schedule_start(w->tasks, NULL, NULL, &err), &err);
+    struct run *run = NULL;
+    for (int64_t begun = rl_mono_ms(); !run && rl_mono_ms() - begun < 10000;) {
+        uint64_t tick = hub_tick(w->hub);
+        run = world_claim(w);
+        if (!run)
+            (void)hub_wait(w->hub, NULL, tick, 1000);
+    }
+    assert_non_null(run);
+    assert_true(run_task(run)->updated_at <= rl_wall_ms());
+    run_free(run);
+}
+
 static void test_task_ids_only_grow(void **state)
 {
     struct world *w = *state;
@@ -339,6 +374,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_task_drain_spends_no_attempt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_cancel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_inputs_and_delays_become_due, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_task_promote_is_stamped_by_the_wall_clock, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(test_task_ids_only_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_submit_200_parallel_posts_make_one_task, setup,
                                         teardown),
