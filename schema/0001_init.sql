@@ -111,6 +111,7 @@ CREATE INDEX task_queue_due ON task(queue_name, queue_due_at) WHERE status = 'QU
 CREATE INDEX task_twin ON task(waits_for) WHERE waits_for > 0;
 CREATE INDEX task_kept ON task(user_id, params_hash) WHERE status = 'CANCELED' AND cancel_mode = 'soft';
 CREATE INDEX task_dead ON task(task_id) WHERE status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0;
+CREATE INDEX task_dead_user ON task(user_id, task_id) WHERE status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0;
 CREATE INDEX task_done ON task(finished_at, task_id) WHERE finished_at > 0;
 CREATE INDEX task_status ON task(status, task_id);
 CREATE INDEX task_user ON task(user_id, status, task_id);

@@ -274,12 +274,22 @@ UPDATE queue SET state = :state, resumed_at = CASE WHEN state = 'PAUSED' AND :st
 
 -- read: dead_desc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND (:user_id IS NULL OR user_id = :user_id) AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
+    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
 ORDER BY task_id DESC
 
 -- read: dead_asc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND (:user_id IS NULL OR user_id = :user_id) AND task_id > :after ORDER BY task_id LIMIT :limit)
+    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit)
+ORDER BY task_id
+
+-- read: dead_user_desc
+SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead_user WHERE user_id = :user_id AND status IN ('FAILED', 'TIMEOUT')
+    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
+ORDER BY task_id DESC
+
+-- read: dead_user_asc
+SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead_user WHERE user_id = :user_id AND status IN ('FAILED', 'TIMEOUT')
+    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit)
 ORDER BY task_id
 
 -- write: dead_dismiss
