@@ -326,3 +326,4 @@ CREATE INDEX processed_event_list ON processed_event(hook_id, event_seq);
 CREATE INDEX processed_event_waiting ON processed_event(hook_id, event_seq) WHERE handled_at = 0;
 CREATE INDEX processed_event_about ON processed_event(hook_id, correlation_id, event_seq) WHERE handled_at = 0;
 CREATE INDEX processed_event_age ON processed_event(received_at);
+CREATE INDEX processed_event_unhandled ON processed_event(received_at) WHERE handled_at = 0;

@@ -195,13 +195,12 @@ struct hooks {
     int64_t unhandled, handled; /* removed; set anew by every run */
 };
 
-static enum rl_rc purge_aged(struct store_conn *conn, const struct hooks *hooks, bool handled,
+static enum rl_rc purge_aged(struct store_conn *conn, const struct hooks *hooks, enum store_sql sql,
                              int64_t *ret_gone, struct rl_err *err)
 {
-    struct store_stmt *stmt = store_stmt(conn, SQL_INBOUND_PURGE_AGED);
+    struct store_stmt *stmt = store_stmt(conn, sql);
     store_bind_int(stmt, ":before",
                    hooks->now - config_int(hooks->cfg, CFG_RETAIN_HOOK_DAYS) * DAY_MS);
-    store_bind_int(stmt, ":handled", handled);
     store_bind_int(stmt, ":limit", STEP_HOOKS);
     return store_run(stmt, ret_gone, err);
 }
@@ -210,9 +209,11 @@ static enum rl_rc purge_hooks(struct store_conn *conn, void *arg, struct rl_err 
 {
     struct hooks *hooks = arg;
     int64_t beyond = 0;
-    enum rl_rc rc = purge_aged(conn, hooks, false, &hooks->unhandled, err);
-    if (rc == RL_OK)
-        rc = purge_aged(conn, hooks, true, &hooks->handled, err);
+    hooks->handled = 0;
+    enum rl_rc rc = purge_aged(conn, hooks, SQL_INBOUND_PURGE_UNHANDLED, &hooks->unhandled, err);
+    if (rc != RL_OK || hooks->unhandled == STEP_HOOKS)
+        return rc; /* the others when none of these is left among them */
+    rc = purge_aged(conn, hooks, SQL_INBOUND_PURGE_AGED, &hooks->handled, err);
     if (rc != RL_OK)
         return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_INBOUND_PURGE_BEYOND);

@@ -63,6 +63,7 @@ static const struct {
     {SQL_INBOUND_WAITING_DESC, "processed_event_waiting"},
     {SQL_INBOUND_WAITING_ASC, "processed_event_waiting"},
     {SQL_INBOUND_LIST_ASC, "processed_event_list"},
+    {SQL_INBOUND_PURGE_UNHANDLED, "processed_event_unhandled"},
     {SQL_INBOUND_PURGE_AGED, "processed_event_age"},
 };
 
