@@ -54,7 +54,7 @@ CREATE TABLE task (
     status          TEXT NOT NULL CHECK (status IN ('CREATED', 'QUEUED', 'PROCESSING', 'SUCCEEDED', 'FAILED', 'TIMEOUT', 'CANCELED')),
     version         INTEGER NOT NULL,       -- seq of the newest history row
     priority        INTEGER NOT NULL CHECK (priority IN (1, 5, 10)),
-    queue_name      TEXT NOT NULL REFERENCES queue(queue_name),
+    queue_name      TEXT NOT NULL,          -- has a row of queue while the task is unfinished
     rank            INTEGER NOT NULL,       -- queued_at - priority * step + fair_step * waiting
     worker_id       TEXT,
     attempt         INTEGER NOT NULL,
@@ -103,6 +103,7 @@ CREATE TABLE task (
 
 CREATE UNIQUE INDEX task_idempotency ON task(user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX task_claim ON task(queue_name, rank, task_id) WHERE status = 'QUEUED' AND not_before = 0;
+CREATE INDEX task_queue ON task(queue_name) WHERE status IN ('CREATED', 'QUEUED', 'PROCESSING');
 CREATE INDEX task_priority ON task(priority, queued_at) WHERE status = 'QUEUED' AND not_before = 0;
 CREATE INDEX task_wait ON task(not_before) WHERE status = 'QUEUED' AND not_before > 0;
 CREATE INDEX task_input ON task(input_at) WHERE status = 'CREATED';

@@ -77,6 +77,12 @@ SELECT state FROM queue WHERE queue_name = :queue_name
 -- read: queue_count
 SELECT count(*) FROM queue
 
+-- Room for another name. What somebody paused or drains stays so, and the one that everybody uses stays.
+-- write: queue_drop_unused
+DELETE FROM queue WHERE queue_name = (SELECT q.queue_name FROM queue q WHERE q.state = 'RUNNING' AND q.queue_name <> 'default'
+    AND NOT EXISTS (SELECT 1 FROM task t INDEXED BY task_queue WHERE t.queue_name = q.queue_name
+        AND t.status IN ('CREATED', 'QUEUED', 'PROCESSING')) ORDER BY q.created_at LIMIT 1)
+
 -- Bounded: past 10,000 waiting tasks a larger set-back changes nothing.
 -- read: user_waiting
 SELECT count(*) FROM (SELECT 1 FROM task WHERE user_id = :user_id AND status IN ('CREATED', 'QUEUED') LIMIT 10000)

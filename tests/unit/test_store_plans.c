@@ -36,6 +36,7 @@ static const struct {
     {SQL_DEAD_ASC, "task_dead"},
     {SQL_DEAD_USER_DESC, "task_dead_user (user_id=? AND task_id<?)"},
     {SQL_DEAD_USER_ASC, "task_dead_user (user_id=? AND task_id>?)"},
+    {SQL_QUEUE_DROP_UNUSED, "task_queue (queue_name=?)"},
     {SQL_QUEUE_POSITION, "task_claim"},
     {SQL_KEPT_TWIN, "task_kept"},
     {SQL_TASK_BY_KEY, "task_idempotency"},

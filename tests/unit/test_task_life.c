@@ -285,6 +285,61 @@ static void test_task_promote_is_stamped_by_the_wall_clock(void **state)
     run_free(run);
 }
 
+static enum rl_rc submit_in(struct world *w, const char *queue, struct task **ret_task)
+{
+    char body[128];
+    struct rl_err err;
+    struct submit_reply reply;
+    (void)snprintf(body, sizeof body,
+                   "{\"prompt\":\"a\",\"idempotency\":\"off\",\"queue_name\":\"%s\"}", queue);
+    enum rl_rc rc = task_submit(w->tasks, &owner, body, strlen(body), NULL, &reply, &err);
+    if (rc == RL_OK)
+        *ret_task = reply.task;
+    return rc;
+}
+
+static void fail_head(struct world *w)
+{
+    struct rl_err err, why = {.code = RL_ENGINE_ERROR, .reason = "boom"};
+    struct run *run = world_claim(w);
+    assert_non_null(run);
+    world_ok(run_fail(run, &why, &err), &err);
+    run_free(run);
+}
+
+/* A name comes back when nothing unfinished is in its queue, and nobody paused it. */
+static void test_task_queue_names_come_back(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct task *task = NULL;
+    world_set(w, "queue.names", "3");
+    world_set(w, "task.max_retries", "0");
+    world_ok(submit_in(w, "default", &task), &err);
+    task_free(task);
+    fail_head(w);
+    world_ok(submit_in(w, "held", &task), &err);
+    task_free(task);
+    fail_head(w);
+    world_ok(queue_set(w->tasks, "held", QUEUE_PAUSED, &err), &err);
+    world_ok(submit_in(w, "one", &task), &err);
+    int64_t replayed = task->task_id;
+    task_free(STEAL(task));
+    assert_int_equal(submit_in(w, "two", &task), RL_INVALID_FIELD); /* `one` is in use */
+    fail_head(w);
+    world_ok(submit_in(w, "two", &task), &err);
+    task_free(STEAL(task));
+    assert_int_equal(dead_replay(w->tasks, &owner, replayed, &task, &err), RL_INVALID_FIELD);
+    expect_status(w, replayed, "FAILED");
+    fail_head(w);
+    world_ok(dead_replay(w->tasks, &owner, replayed, &task, &err), &err);
+    task_free(STEAL(task));
+    struct run *run = world_claim(w); /* its queue is there again */
+    assert_non_null(run);
+    assert_int_equal(run_task(run)->task_id, replayed);
+    run_free(run);
+}
+
 static void test_task_ids_only_grow(void **state)
 {
     struct world *w = *state;
@@ -376,6 +431,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_task_inputs_and_delays_become_due, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_promote_is_stamped_by_the_wall_clock, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(test_task_queue_names_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_ids_only_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_submit_200_parallel_posts_make_one_task, setup,
                                         teardown),
