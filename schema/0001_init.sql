@@ -54,7 +54,7 @@ CREATE TABLE task (
     status          TEXT NOT NULL CHECK (status IN ('CREATED', 'QUEUED', 'PROCESSING', 'SUCCEEDED', 'FAILED', 'TIMEOUT', 'CANCELED')),
     version         INTEGER NOT NULL,       -- seq of the newest history row
     priority        INTEGER NOT NULL CHECK (priority IN (1, 5, 10)),
-    queue_name      TEXT NOT NULL REFERENCES queue(queue_name),
+    queue_name      TEXT NOT NULL,          -- has a row of queue while the task is unfinished
     rank            INTEGER NOT NULL,       -- queued_at - priority * step + fair_step * waiting
     worker_id       TEXT,
     attempt         INTEGER NOT NULL,
@@ -103,6 +103,7 @@ CREATE TABLE task (
 
 CREATE UNIQUE INDEX task_idempotency ON task(user_id, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX task_claim ON task(queue_name, rank, task_id) WHERE status = 'QUEUED' AND not_before = 0;
+CREATE INDEX task_queue ON task(queue_name) WHERE status IN ('CREATED', 'QUEUED', 'PROCESSING');
 CREATE INDEX task_priority ON task(priority, queued_at) WHERE status = 'QUEUED' AND not_before = 0;
 CREATE INDEX task_wait ON task(not_before) WHERE status = 'QUEUED' AND not_before > 0;
 CREATE INDEX task_input ON task(input_at) WHERE status = 'CREATED';
@@ -111,7 +112,8 @@ CREATE INDEX task_queue_due ON task(queue_name, queue_due_at) WHERE status = 'QU
 CREATE INDEX task_twin ON task(waits_for) WHERE waits_for > 0;
 CREATE INDEX task_kept ON task(user_id, params_hash) WHERE status = 'CANCELED' AND cancel_mode = 'soft';
 CREATE INDEX task_dead ON task(task_id) WHERE status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0;
-CREATE INDEX task_done ON task(finished_at, task_id, video_bytes) WHERE finished_at > 0;
+CREATE INDEX task_dead_user ON task(user_id, task_id) WHERE status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0;
+CREATE INDEX task_done ON task(finished_at, task_id) WHERE finished_at > 0;
 CREATE INDEX task_status ON task(status, task_id);
 CREATE INDEX task_user ON task(user_id, status, task_id);
 
@@ -141,6 +143,26 @@ END;
 CREATE TRIGGER task_birth BEFORE INSERT ON task WHEN NEW.status <> 'CREATED'
 BEGIN
     SELECT RAISE(ABORT, 'a task starts CREATED');
+END;
+
+-- What retention compares with its limits, kept with every change: counting would walk all that is kept.
+CREATE TABLE finished (
+    one   INTEGER PRIMARY KEY CHECK (one = 1),
+    tasks INTEGER NOT NULL,
+    bytes INTEGER NOT NULL                  -- of their videos
+) STRICT;
+INSERT INTO finished(one, tasks, bytes) VALUES (1, 0, 0);
+
+CREATE TRIGGER task_finished AFTER UPDATE OF finished_at, video_bytes ON task
+WHEN (OLD.finished_at > 0) <> (NEW.finished_at > 0) OR (NEW.finished_at > 0 AND NEW.video_bytes <> OLD.video_bytes)
+BEGIN
+    UPDATE finished SET tasks = tasks + (NEW.finished_at > 0) - (OLD.finished_at > 0),
+        bytes = bytes + NEW.video_bytes * (NEW.finished_at > 0) - OLD.video_bytes * (OLD.finished_at > 0);
+END;
+
+CREATE TRIGGER task_removed AFTER DELETE ON task WHEN OLD.finished_at > 0
+BEGIN
+    UPDATE finished SET tasks = tasks - 1, bytes = bytes - OLD.video_bytes;
 END;
 
 CREATE TABLE task_event (
@@ -305,3 +327,4 @@ CREATE INDEX processed_event_list ON processed_event(hook_id, event_seq);
 CREATE INDEX processed_event_waiting ON processed_event(hook_id, event_seq) WHERE handled_at = 0;
 CREATE INDEX processed_event_about ON processed_event(hook_id, correlation_id, event_seq) WHERE handled_at = 0;
 CREATE INDEX processed_event_age ON processed_event(received_at);
+CREATE INDEX processed_event_unhandled ON processed_event(received_at) WHERE handled_at = 0;

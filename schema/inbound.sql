@@ -84,9 +84,15 @@ WHERE hook_id = :hook_id AND handled_at = 0 AND event_seq > :after ORDER BY even
 DELETE FROM processed_event WHERE event_seq IN
     (SELECT event_seq FROM processed_event WHERE hook_id = :hook_id ORDER BY event_seq LIMIT :limit)
 
+-- write: inbound_purge_unhandled
+DELETE FROM processed_event WHERE event_seq IN
+    (SELECT event_seq FROM processed_event INDEXED BY processed_event_unhandled WHERE handled_at = 0 AND received_at < :before
+     ORDER BY received_at LIMIT :limit)
+
+-- After the unhandled ones: what is as old is handled, nothing has to be passed over.
 -- write: inbound_purge_aged
 DELETE FROM processed_event WHERE event_seq IN
-    (SELECT event_seq FROM processed_event WHERE received_at < :before AND (handled_at > 0) = :handled
+    (SELECT event_seq FROM processed_event WHERE received_at < :before AND handled_at > 0
      ORDER BY received_at LIMIT :limit)
 
 -- No more rows than this; what still waits for its consumer is bounded by hook.backlog.

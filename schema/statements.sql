@@ -77,6 +77,12 @@ SELECT state FROM queue WHERE queue_name = :queue_name
 -- read: queue_count
 SELECT count(*) FROM queue
 
+-- Room for another name. What somebody paused or drains stays so, and the one that everybody uses stays.
+-- write: queue_drop_unused
+DELETE FROM queue WHERE queue_name = (SELECT q.queue_name FROM queue q WHERE q.state = 'RUNNING' AND q.queue_name <> 'default'
+    AND NOT EXISTS (SELECT 1 FROM task t INDEXED BY task_queue WHERE t.queue_name = q.queue_name
+        AND t.status IN ('CREATED', 'QUEUED', 'PROCESSING')) ORDER BY q.created_at LIMIT 1)
+
 -- Bounded: past 10,000 waiting tasks a larger set-back changes nothing.
 -- read: user_waiting
 SELECT count(*) FROM (SELECT 1 FROM task WHERE user_id = :user_id AND status IN ('CREATED', 'QUEUED') LIMIT 10000)
@@ -117,9 +123,10 @@ UPDATE task SET input_at = :until WHERE task_id = :task_id AND status = 'CREATED
 -- read: next_input
 SELECT min(input_at) FROM task INDEXED BY task_input WHERE status = 'CREATED'
 
+-- A history never runs backwards: no change of a row that goes on may take it behind what it showed.
 -- write: promote_due
-UPDATE task SET not_before = 0, updated_at = :now WHERE task_id IN
-    (SELECT task_id FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0 AND not_before <= :now ORDER BY not_before LIMIT 256)
+UPDATE task SET not_before = 0, updated_at = max(updated_at, :now) WHERE task_id IN
+    (SELECT task_id FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0 AND not_before <= :steady ORDER BY not_before LIMIT 256)
 
 -- read: next_due
 SELECT min(not_before) FROM task INDEXED BY task_wait WHERE status = 'QUEUED' AND not_before > 0
@@ -144,7 +151,7 @@ SELECT count(*), coalesce(sum(units), 0.0) FROM (SELECT 1.0 * width * height * f
     LIMIT :limit)
 
 -- write: task_request_cancel
-UPDATE task SET cancel_mode = :cancel_mode, updated_at = :now WHERE task_id = :task_id AND status = 'PROCESSING'
+UPDATE task SET cancel_mode = :cancel_mode, updated_at = max(updated_at, :now) WHERE task_id = :task_id AND status = 'PROCESSING'
 
 -- A soft-cancelled run's result is kept in the row that is already CANCELED.
 -- read: kept_twin
@@ -159,7 +166,7 @@ SELECT task_id FROM task INDEXED BY task_twin WHERE waits_for = :task_id AND wai
 
 -- The twin ended without a result: its followers wait like everybody else.
 -- write: twin_release
-UPDATE task INDEXED BY task_twin SET waits_for = 0, not_before = 0, updated_at = :now,
+UPDATE task INDEXED BY task_twin SET waits_for = 0, not_before = 0, updated_at = max(updated_at, :now),
     queue_due_at = CASE queue_timeout_s WHEN 0 THEN 0 ELSE :steady + queue_timeout_s * 1000 END
 WHERE waits_for = :task_id AND waits_for > 0 AND status = 'QUEUED'
 
@@ -273,12 +280,22 @@ UPDATE queue SET state = :state, resumed_at = CASE WHEN state = 'PAUSED' AND :st
 
 -- read: dead_desc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND (:user_id IS NULL OR user_id = :user_id) AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
+    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
 ORDER BY task_id DESC
 
 -- read: dead_asc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND (:user_id IS NULL OR user_id = :user_id) AND task_id > :after ORDER BY task_id LIMIT :limit)
+    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit)
+ORDER BY task_id
+
+-- read: dead_user_desc
+SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead_user WHERE user_id = :user_id AND status IN ('FAILED', 'TIMEOUT')
+    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
+ORDER BY task_id DESC
+
+-- read: dead_user_asc
+SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead_user WHERE user_id = :user_id AND status IN ('FAILED', 'TIMEOUT')
+    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit)
 ORDER BY task_id
 
 -- write: dead_dismiss
@@ -304,7 +321,7 @@ WHERE t.finished_at > 0 AND (t.finished_at, t.task_id) > (:after_at, :after_id)
 ORDER BY t.finished_at, t.task_id LIMIT 1
 
 -- read: retain_totals
-SELECT count(*), coalesce(sum(video_bytes), 0) FROM task WHERE finished_at > 0
+SELECT tasks, bytes FROM finished
 
 -- write: purge_outbox
 DELETE FROM outbox WHERE task_id = :task_id

@@ -73,7 +73,7 @@
       "head start per priority point; 0 = first come, first served")                                              \
     X(QUEUE_FAIR_STEP_MS, "queue.fair_step_ms", INT, "0", 0, 315360000000, "ms",                                  \
       "set-back per task the same user already has waiting; 0 = off")                                             \
-    X(QUEUE_NAMES, "queue.names", INT, "64", 1, 1024, "queues", "distinct queue_names; a claim looks at each head") \
+    X(QUEUE_NAMES, "queue.names", INT, "64", 1, 1024, "queues", "distinct queue_names in use; a claim looks at each head") \
     X(QUEUE_DEPTH, "queue.depth", INT, "1000000", 1, 100000000, "tasks", "waiting tasks before QUEUE_FULL")       \
     X(RUN_FLOOR_S, "run.timeout_floor_s", INT, "300", 1, 31536000, "s",                                           \
       "least processing time-out; the derived one is run.timeout_factor times the expected run time. Of a first " \

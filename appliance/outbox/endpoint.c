@@ -318,15 +318,26 @@ enum rl_rc endpoint_update(struct tasks *tasks, const struct caller *caller, int
 
 /* ---- delete ---- */
 
-static enum rl_rc delete (struct store_conn *conn, void *arg, struct rl_err *err) {
-    struct job *job = arg; enum rl_rc rc = check(conn, job, err);
+/* What it was to hear of its tasks stays with them; its test events have nobody else. */
+static enum rl_rc erase(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct job *job = arg;
+    enum rl_rc rc = check(conn, job, err);
 
-    if (rc != RL_OK) return rc;
+    if (rc != RL_OK)
+        return rc;
     struct store_stmt *abandon = store_stmt(conn, SQL_OUTBOX_ABANDON);
     store_bind_int(abandon, ":endpoint_id", job->id);
     store_bind_int(abandon, ":now", rl_wall_ms());
     rc = store_run(abandon, NULL, err);
-    if (rc != RL_OK) return rc;
+    if (rc != RL_OK)
+        return rc;
+    struct store_stmt *tests = store_stmt(conn, SQL_OUTBOX_TRIM_TESTS);
+    store_bind_int(tests, ":endpoint_id", job->id);
+    store_bind_int(tests, ":keep", 0);
+    rc = store_run(tests, NULL, err);
+    if (rc != RL_OK)
+        return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_ENDPOINT_DELETE);
     store_bind_int(stmt, ":endpoint_id", job->id);
     return store_run(stmt, NULL, err);
@@ -337,7 +348,7 @@ enum rl_rc endpoint_delete(struct tasks *tasks, const struct caller *caller, int
 {
     struct job job = {.tasks = tasks, .caller = caller, .id = endpoint_id};
 
-    return perform(&job, true, delete, NULL, err);
+    return perform(&job, true, erase, NULL, err);
 }
 
 /* ---- rotate ---- */

@@ -45,6 +45,12 @@ struct store_op {
     struct store_op *next;
 };
 
+/* How far the wall clock is ahead of the steady one. */
+struct store_offset {
+    int64_t accepted;    /* what it is believed to be */
+    int64_t seen, since; /* another one, and the steady time it is seen since; since 0 = none */
+};
+
 struct store {
     const struct config *cfg;
     char *dir, *db_path, *ballast_path;
@@ -53,6 +59,7 @@ struct store {
     bool rebooted;
     char boot_id[64];                   /* "" = not known */
     int64_t anchor_steady, anchor_boot; /* steady = anchor_steady + (boottime - anchor_boot) */
+    struct store_offset offset; /* whoever keeps the clock only: store_open, then one thread */
     store_fatal_fn fatal;
     void *fatal_user;
 

@@ -10,8 +10,10 @@
 
 #include <string.h>
 
-#define CLOCK_LEAP_MS                                                                              \
-    (30 * 86400 * INT64_C(1000)) /* a longer time off is taken for a broken clock */
+#define DAY_MS        (86400 * INT64_C(1000))
+#define CLOCK_LEAP_MS (30 * DAY_MS) /* a longer time off is taken for a broken clock */
+#define OFFSET_MS     DAY_MS        /* the wall clock is set by less without anybody's harm */
+#define SETTLE_MS     (3 * DAY_MS)  /* until another wall clock is believed: time to notice it */
 
 static enum rl_rc user_version(struct store_conn *conn, int *ret_version, struct rl_err *err)
 {
@@ -87,39 +89,107 @@ int64_t store_steady_ms(const struct store *store)
     return store->anchor_steady + rl_boot_ms() - store->anchor_boot;
 }
 
+static bool near(int64_t a, int64_t b)
+{
+    return a - b <= OFFSET_MS && b - a <= OFFSET_MS;
+}
+
+/* A wall clock that was set, or was wrong at a boot, is believed again when it stood for a while.
+ */
+static void judge_offset(struct store *store)
+{
+    struct store_offset *o = &store->offset;
+    int64_t steady = store_steady_ms(store), now = rl_wall_ms() - steady;
+    if (near(now, o->accepted)) {
+        o->since = 0;
+    } else if (o->since == 0 || !near(now, o->seen)) {
+        o->seen = now;
+        o->since = steady;
+    } else if (steady - o->since >= SETTLE_MS) {
+        rl_log(RL_LOG_WARN, "clock_accepted", "offset_ms=%lld was_ms=%lld", (long long)now,
+               (long long)o->accepted);
+        o->accepted = now;
+        o->since = 0;
+    }
+}
+
+bool store_wall_trusted(const struct store *store, int64_t *ret_drift_ms, int64_t *ret_wait_ms)
+{
+    const struct store_offset *o = &store->offset;
+    int64_t steady = store_steady_ms(store), now = rl_wall_ms() - steady;
+    bool stands = o->since != 0 && near(now, o->seen);
+    int64_t wait = stands ? o->since + SETTLE_MS - steady : SETTLE_MS;
+    *ret_drift_ms = now - o->accepted;
+    *ret_wait_ms = wait > 0 ? wait : 0;
+    return near(now, o->accepted);
+}
+
 static enum rl_rc write_clock(struct store_conn *conn, void *arg, struct rl_err *err)
 {
-    struct store *store = arg;
-    char text[64];
+    const struct store *store = arg;
+    const struct store_offset *o = &store->offset;
+    char text[96];
     (void)snprintf(text, sizeof text, "%lld %lld", (long long)store_steady_ms(store),
                    (long long)rl_boot_ms());
-    return meta_set(conn, "steady_clock", text, err);
+    enum rl_rc rc = meta_set(conn, "steady_clock", text, err);
+    (void)snprintf(text, sizeof text, "%lld %lld %lld", (long long)o->accepted, (long long)o->seen,
+                   (long long)o->since);
+    return rc == RL_OK ? meta_set(conn, "clock_offset", text, err) : rc;
 }
 
 enum rl_rc store_keep_clock(struct store *store, struct rl_err *err)
 {
+    judge_offset(store);
     return store_write(store, STORE_NORMAL, write_clock, store, err);
 }
 
-/* Go on from the remembered clock. Over a reboot the wall clock is believed, unless it lies before
- * what was already seen or absurdly far ahead: then the time off does not count. */
+/* Over a reboot: how long the machine was off, by a wall clock that is as far from the steady one
+ * as it was accepted or last seen to be. Both can fit; then the shorter time is the safe one: it
+ * ends no wait. -1: neither can be believed, the clock lies before what was already seen, or
+ * absurdly far ahead. */
+static int64_t time_off(const struct store_offset *o, int64_t wall, int64_t steady)
+{
+    int64_t off = wall - o->accepted - steady, other = wall - o->seen - steady;
+    if (o->since != 0 && other >= 0 && (off < 0 || other < off))
+        off = other;
+    return off > CLOCK_LEAP_MS ? -1 : off;
+}
+
+static enum rl_rc read_offset(struct store *store, struct rl_err *err)
+{
+    char text[96];
+    long long accepted = 0, seen = 0, since = 0;
+    enum rl_rc rc = meta_get(store->writer, "clock_offset", text, sizeof text, err);
+    if (rc == RL_OK && sscanf(text, "%lld %lld %lld", &accepted, &seen, &since) == 3)
+        store->offset = (struct store_offset){accepted, seen, since};
+    return rc;
+}
+
+/* Go on from the remembered clock. Over a reboot the wall clock is believed, within bounds: outside
+ * of them the time off does not count. */
 static enum rl_rc read_clock(struct store *store, bool same_boot, struct rl_err *err)
 {
     char text[64];
     long long steady = 0, boot = 0;
     enum rl_rc rc = meta_get(store->writer, "steady_clock", text, sizeof text, err);
+    if (rc == RL_OK)
+        rc = read_offset(store, err);
     if (rc != RL_OK)
         return rc;
     bool known = sscanf(text, "%lld %lld", &steady, &boot) == 2;
+    int64_t wall = rl_wall_ms();
     store->anchor_boot = rl_boot_ms();
-    store->anchor_steady = rl_wall_ms();
+    store->anchor_steady = known ? steady : wall;
     if (known && same_boot && boot <= store->anchor_boot) {
-        store->anchor_steady = steady + store->anchor_boot - boot;
-    } else if (known &&
-               (store->anchor_steady < steady || store->anchor_steady > steady + CLOCK_LEAP_MS)) {
-        rl_log(RL_LOG_WARN, "clock_suspect", "wall_ms=%lld last_ms=%lld",
-               (long long)store->anchor_steady, steady);
-        store->anchor_steady = steady;
+        store->anchor_steady += store->anchor_boot - boot;
+    } else if (known) {
+        int64_t off = time_off(&store->offset, wall, steady);
+        if (off < 0)
+            rl_log(RL_LOG_WARN, "clock_suspect", "wall_ms=%lld last_ms=%lld", (long long)wall,
+                   steady);
+        store->anchor_steady += off > 0 ? off : 0;
+        if (store->offset.since != 0 && off > 0)
+            store->offset.since += off; /* nobody could notice anything meanwhile */
     }
     return RL_OK;
 }

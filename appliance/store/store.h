@@ -32,9 +32,13 @@ bool store_rebooted(const struct store *store);
  * by CLOCK_BOOTTIME. It counts suspend, ignores every jump of the wall clock, goes on over restarts
  * of the program, and never runs backwards over a reboot. Any thread. */
 int64_t store_steady_ms(const struct store *store);
-/* Remember the steady clock durably (so that a boot in 1970 goes on from here); once a minute is
- * enough. */
+/* Remember the steady clock durably (so that a boot in 1970 goes on from here), and look at how far
+ * the wall clock is from it; once a minute is enough. thread: always the same. */
 enum rl_rc store_keep_clock(struct store *store, struct rl_err *err) RL_NODISCARD;
+/* May ages be told by the wall clock? Not when it left its accepted distance to the steady clock by
+ * more than a day; a new distance is accepted when it stood for three days of uptime. ret_drift_ms:
+ * how far it left; ret_wait_ms: until that is accepted, if it stays. thread: store_keep_clock's. */
+bool store_wall_trusted(const struct store *store, int64_t *ret_drift_ms, int64_t *ret_wait_ms);
 
 /* A unit of work. May run more than once (after a lost transaction): it must set its outputs anew
  * each time, and free what an earlier run left there. Not RL_OK: its changes are rolled back,

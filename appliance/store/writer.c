@@ -13,10 +13,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define GROUP_MAX       256  /* past 64 a larger group buys little; bounds the wait of the first */
-#define WAL_IDLE_FRAMES 1024 /* 4 MiB: checkpoint when nothing waits */
-#define WAL_BUSY_FRAMES 8192 /* 32 MiB: checkpoint even under load */
-#define DISK_WATCH_MS   2000 /* how often a full disk is looked at again */
+#define GROUP_MAX       256   /* past 64 a larger group buys little; bounds the wait of the first */
+#define WAL_IDLE_FRAMES 1024  /* 4 MiB: checkpoint when nothing waits */
+#define WAL_BUSY_FRAMES 8192  /* 32 MiB: checkpoint even under load */
+#define DISK_WATCH_MS   2000  /* how often a full disk is looked at again */
+#define BALLAST_MS      60000 /* and whether the ballast that there was no room for is there */
 
 static const struct rl_bounds group_bounds = {
     .upto = {1, 2, 4, 8, 16, 32, 64, 128, GROUP_MAX}, .count = 9, .unit = 1};
@@ -256,11 +257,25 @@ static void answer(struct store *store, struct store_op *ops)
     pthread_mutex_unlock(&store->lock);
 }
 
+/* *at: monotonic time of the last look. */
+static void watch_disk(struct store *store, int64_t *at)
+{
+    bool full = atomic_load(&store->disk_full);
+    int64_t now = rl_mono_ms();
+    if (now - *at < (full ? DISK_WATCH_MS : BALLAST_MS))
+        return;
+    *at = now;
+    if (full)
+        store_disk_watch(store);
+    else
+        store_ballast_make(store);
+}
+
 static void *writer_main(void *arg)
 {
     struct store *store = arg;
     bool closing = false;
-    int64_t watched = 0; /* when a full disk was last looked at */
+    int64_t watched = rl_mono_ms(); /* the disk, at open */
     while (!closing) {
         struct store_op *ops = take_group(store, &closing);
         if (ops) {
@@ -280,10 +295,7 @@ static void *writer_main(void *arg)
         pthread_mutex_unlock(&store->lock);
         if (frames > WAL_BUSY_FRAMES || (idle && frames > WAL_IDLE_FRAMES))
             checkpoint(store, SQLITE_CHECKPOINT_PASSIVE);
-        if (atomic_load(&store->disk_full) && rl_mono_ms() - watched >= DISK_WATCH_MS) {
-            watched = rl_mono_ms();
-            store_disk_watch(store);
-        }
+        watch_disk(store, &watched);
     }
     checkpoint(store, SQLITE_CHECKPOINT_TRUNCATE);
     return NULL;

@@ -35,6 +35,8 @@ static enum rl_rc replay(struct store_conn *conn, void *arg, struct rl_err *err)
         return rl_fail(err, RL_CONFLICT, "the task is %s, not in the dead letter",
                        work->task->status);
     rc = store_admit(work->tasks->store, err); /* a round is new work */
+    if (rc == RL_OK)
+        rc = queue_join(work->tasks, conn, work->task->queue_name, false, err);
     if (rc != RL_OK)
         return rc;
     struct task_move move = {

@@ -155,8 +155,8 @@ struct task_move {
  * in the table), store errors. thread: the writer's. */
 enum rl_rc task_move(struct tasks *tasks, struct store_conn *conn, struct task *task,
                      const struct task_move *move, struct rl_err *err) RL_NODISCARD;
-/* Insert a new task (all client-given fields set) as CREATED, with its history row; assigns
- * task_id. */
+/* Insert a new task (all client-given fields set, its queue ensured) as CREATED, with its history
+ * row; assigns task_id. */
 enum rl_rc task_create(struct tasks *tasks, struct store_conn *conn, struct task *task,
                        struct rl_err *err) RL_NODISCARD;
 
@@ -199,6 +199,12 @@ void task_event_json(struct rl_jw *w, int64_t seq, int64_t task_id, int64_t time
 /* base64url signature of the task's file of this attempt into sig[48]; expires_s 0 = never. */
 void task_download_signature(struct tasks *tasks, const struct task *task, int64_t expires_s,
                              char *sig);
+
+/* queues.c: the queue that a task is about to join has its row; a new name takes the place of an
+ * unused one at the limit. `fresh`: the task is new, which a draining queue refuses. errors:
+ * RL_CONFLICT, RL_INVALID_FIELD (as many names are in use as there may be). thread: the writer's. */
+enum rl_rc queue_join(struct tasks *tasks, struct store_conn *conn, const char *queue_name,
+                      bool fresh, struct rl_err *err) RL_NODISCARD;
 
 /* submit.c: CREATED → QUEUED, or at once to the kept result of a soft-cancelled twin. */
 enum rl_rc task_enqueue(struct tasks *tasks, struct store_conn *conn, struct task *task,

@@ -117,15 +117,9 @@ static int64_t next_id(struct tasks *tasks)
 enum rl_rc task_create(struct tasks *tasks, struct store_conn *conn, struct task *task,
                        struct rl_err *err)
 {
-    struct store_stmt *queue = store_stmt(conn, SQL_QUEUE_ENSURE);
-    store_bind_text(queue, ":queue_name", task->queue_name);
-    store_bind_int(queue, ":created_at", task->created_at);
-    enum rl_rc rc = store_run(queue, NULL, err);
-    if (rc != RL_OK)
-        return rc;
     task->task_id = next_id(tasks);
     task->round = 1;
-    rc = task_set_text(&task->status, "CREATED", err);
+    enum rl_rc rc = task_set_text(&task->status, "CREATED", err);
     if (rc == RL_OK)
         rc = task_set_text(&task->callback_status, task->callback_url ? "PENDING" : NULL, err);
     if (rc == RL_OK)

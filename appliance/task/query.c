@@ -166,10 +166,13 @@ static enum rl_rc list(struct store_conn *conn, void *arg, struct rl_err *err)
 
 static enum rl_rc list_dead(struct store_conn *conn, void *arg, struct rl_err *err)
 {
+    static const enum store_sql sqls[2][2] = {{SQL_DEAD_USER_DESC, SQL_DEAD_USER_ASC},
+                                              {SQL_DEAD_DESC, SQL_DEAD_ASC}};
     struct list_work *work = arg;
     AUTO_STMT struct store_stmt *stmt =
-        store_stmt(conn, work->page->ascending ? SQL_DEAD_ASC : SQL_DEAD_DESC);
-    store_bind_text(stmt, ":user_id", work->caller->owner ? NULL : work->caller->user_id);
+        store_stmt(conn, sqls[work->caller->owner][work->page->ascending]);
+    if (!work->caller->owner)
+        store_bind_text(stmt, ":user_id", work->caller->user_id);
     bind_page(stmt, work->page);
     return list_rows(work, conn, stmt, err);
 }

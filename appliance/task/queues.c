@@ -1,14 +1,57 @@
 /* Named queues: running, paused (nothing is claimed, no time-out strikes) or draining (nothing new
- * is taken). Any thread. */
+ * is taken). A name is kept while something unfinished is in its queue, and while it is not
+ * running; others make room for new names. Any thread. */
 #include "task/internal.h"
 
 #include "base/buf.h"
+#include "base/clock.h"
+#include "config/config.h"
 #include "events/events.h"
+
+#include <string.h>
 
 #define DEPTH_MOST 10000 /* counting further costs more than the number is worth */
 
 static const char *const state_names[] = {
     [QUEUE_RUNNING] = "RUNNING", [QUEUE_PAUSED] = "PAUSED", [QUEUE_DRAINING] = "DRAINING"};
+
+static enum rl_rc make_room(struct tasks *tasks, struct store_conn *conn, struct rl_err *err)
+{
+    int64_t count = 0, dropped = 0;
+    enum rl_rc rc = store_int(store_stmt(conn, SQL_QUEUE_COUNT), 0, &count, err);
+    if (rc != RL_OK || count < config_int(tasks->cfg, CFG_QUEUE_NAMES))
+        return rc;
+    rc = store_run(store_stmt(conn, SQL_QUEUE_DROP_UNUSED), &dropped, err);
+    if (rc == RL_OK && dropped == 0)
+        return rl_fail_field(err, RL_INVALID_FIELD, "queue_name",
+                             "would be one queue too many (queue.names)");
+    return rc;
+}
+
+enum rl_rc queue_join(struct tasks *tasks, struct store_conn *conn, const char *queue_name,
+                      bool fresh, struct rl_err *err)
+{
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_STATE);
+    store_bind_text(stmt, ":queue_name", queue_name);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    if (rc != RL_OK)
+        return rc;
+    if (row) {
+        const char *state = store_col_text(stmt, 0);
+        return fresh && state && strcmp(state, "DRAINING") == 0
+                   ? rl_fail_field(err, RL_CONFLICT, "queue_name",
+                                   "the queue is draining and takes nothing new")
+                   : RL_OK;
+    }
+    rc = make_room(tasks, conn, err);
+    if (rc != RL_OK)
+        return rc;
+    struct store_stmt *ensure = store_stmt(conn, SQL_QUEUE_ENSURE);
+    store_bind_text(ensure, ":queue_name", queue_name);
+    store_bind_int(ensure, ":created_at", rl_wall_ms());
+    return store_run(ensure, NULL, err);
+}
 
 struct set_work {
     struct tasks *tasks;

@@ -147,13 +147,16 @@ static enum rl_rc forget_events(struct store_conn *conn, void *arg, struct rl_er
 }
 
 /* A wall clock that ran away from the steady one removes nobody's work. */
-static bool clocks_agree(const struct tasks *tasks, int64_t now)
+static bool clocks_agree(const struct tasks *tasks)
 {
-    int64_t drift = now - store_steady_ms(tasks->store);
-    if (drift <= DAY_MS && drift >= -DAY_MS)
+    int64_t drift, wait;
+    if (store_wall_trusted(tasks->store, &drift, &wait))
         return true;
-    rl_log(RL_LOG_WARN, "retain_paused", "drift_ms=%lld note=\"the clocks disagree\"",
-           (long long)drift);
+    rl_log(
+        RL_LOG_WARN, "retain_paused",
+        "drift_ms=%lld accepted_in_ms=%lld note=\"the wall clock left the steady one: nothing is "
+        "removed until it is back, or has stayed there for three days\"",
+        (long long)drift, (long long)wait);
     return false;
 }
 
@@ -161,7 +164,7 @@ bool retain_round(struct tasks *tasks)
 {
     struct rl_err err;
     struct oldest o = {.tasks = tasks, .now = rl_wall_ms()};
-    if (!clocks_agree(tasks, o.now))
+    if (!clocks_agree(tasks))
         return false;
     enum rl_rc rc = store_read(tasks->store, find_oldest, &o, &err);
     if (rc == RL_OK && o.task_id != 0) {
@@ -192,13 +195,12 @@ struct hooks {
     int64_t unhandled, handled; /* removed; set anew by every run */
 };
 
-static enum rl_rc purge_aged(struct store_conn *conn, const struct hooks *hooks, bool handled,
+static enum rl_rc purge_aged(struct store_conn *conn, const struct hooks *hooks, enum store_sql sql,
                              int64_t *ret_gone, struct rl_err *err)
 {
-    struct store_stmt *stmt = store_stmt(conn, SQL_INBOUND_PURGE_AGED);
+    struct store_stmt *stmt = store_stmt(conn, sql);
     store_bind_int(stmt, ":before",
                    hooks->now - config_int(hooks->cfg, CFG_RETAIN_HOOK_DAYS) * DAY_MS);
-    store_bind_int(stmt, ":handled", handled);
     store_bind_int(stmt, ":limit", STEP_HOOKS);
     return store_run(stmt, ret_gone, err);
 }
@@ -207,9 +209,11 @@ static enum rl_rc purge_hooks(struct store_conn *conn, void *arg, struct rl_err 
 {
     struct hooks *hooks = arg;
     int64_t beyond = 0;
-    enum rl_rc rc = purge_aged(conn, hooks, false, &hooks->unhandled, err);
-    if (rc == RL_OK)
-        rc = purge_aged(conn, hooks, true, &hooks->handled, err);
+    hooks->handled = 0;
+    enum rl_rc rc = purge_aged(conn, hooks, SQL_INBOUND_PURGE_UNHANDLED, &hooks->unhandled, err);
+    if (rc != RL_OK || hooks->unhandled == STEP_HOOKS)
+        return rc; /* the others when none of these is left among them */
+    rc = purge_aged(conn, hooks, SQL_INBOUND_PURGE_AGED, &hooks->handled, err);
     if (rc != RL_OK)
         return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_INBOUND_PURGE_BEYOND);
@@ -224,7 +228,7 @@ bool retain_hooks(struct tasks *tasks)
 {
     struct rl_err err;
     struct hooks hooks = {.cfg = tasks->cfg, .now = rl_wall_ms()};
-    if (!clocks_agree(tasks, hooks.now))
+    if (!clocks_agree(tasks))
         return false;
     enum rl_rc rc = store_write(tasks->store, STORE_URGENT, purge_hooks, &hooks, &err);
     if (rc != RL_OK) {

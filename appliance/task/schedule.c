@@ -178,7 +178,8 @@ static enum rl_rc act(struct store_conn *conn, void *arg, struct rl_err *err)
     if (rc != RL_OK)
         return rc;
     struct store_stmt *stmt = store_stmt(conn, SQL_PROMOTE_DUE);
-    store_bind_int(stmt, ":now", round->now);
+    store_bind_int(stmt, ":steady", round->now);
+    store_bind_int(stmt, ":now", rl_wall_ms());
     return store_run(stmt, &round->promoted, err);
 }
 
@@ -208,6 +209,14 @@ static int64_t due_round(struct tasks *tasks)
     return round.now + 1000; /* the store says why; try again */
 }
 
+static bool stopping(struct tasks *tasks)
+{
+    pthread_mutex_lock(&tasks->due_lock);
+    bool stop = tasks->due_stop;
+    pthread_mutex_unlock(&tasks->due_lock);
+    return stop;
+}
+
 /* true: there is more to remove at once. */
 static bool keep_round(struct tasks *tasks)
 {
@@ -215,11 +224,11 @@ static bool keep_round(struct tasks *tasks)
     if (store_keep_clock(tasks->store, &err) != RL_OK)
         trouble("clock_not_kept", &err);
     int removed = 0;
-    while (removed < RETAIN_ROWS && retain_round(tasks))
+    while (removed < RETAIN_ROWS && !stopping(tasks) && retain_round(tasks))
         removed++;
-    while (removed < RETAIN_ROWS && retain_hooks(tasks))
+    while (removed < RETAIN_ROWS && !stopping(tasks) && retain_hooks(tasks))
         removed++;
-    if (removed == RETAIN_ROWS)
+    if (removed == RETAIN_ROWS || stopping(tasks))
         return true;
     if (repair_sweep(tasks, &err) != RL_OK)
         trouble("repair_failed", &err);

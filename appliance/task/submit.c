@@ -73,30 +73,6 @@ static enum rl_rc resolve_key(struct tasks *tasks, struct store_conn *conn,
     return RL_OK;
 }
 
-static enum rl_rc check_queue(struct tasks *tasks, struct store_conn *conn, const struct task *task,
-                              struct rl_err *err)
-{
-    int64_t count = 0;
-    bool row;
-    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_STATE);
-    store_bind_text(stmt, ":queue_name", task->queue_name);
-    enum rl_rc rc = store_step(stmt, &row, err);
-    if (rc != RL_OK)
-        return rc;
-    if (row) {
-        const char *state = store_col_text(stmt, 0);
-        return state && strcmp(state, "DRAINING") == 0
-                   ? rl_fail_field(err, RL_CONFLICT, "queue_name",
-                                   "the queue is draining and takes nothing new")
-                   : RL_OK;
-    }
-    rc = store_int(store_stmt(conn, SQL_QUEUE_COUNT), 0, &count, err);
-    if (rc == RL_OK && count >= config_int(tasks->cfg, CFG_QUEUE_NAMES))
-        return rl_fail_field(err, RL_INVALID_FIELD, "queue_name",
-                             "would be one queue too many (queue.names)");
-    return rc;
-}
-
 /* Unfinished tasks of an app's user; the owner has no quota. */
 static enum rl_rc check_quota(struct tasks *tasks, struct store_conn *conn,
                               const struct caller *caller, struct rl_err *err)
@@ -132,7 +108,7 @@ static enum rl_rc insert(struct store_conn *conn, void *arg, struct rl_err *err)
     if (rc == RL_OK && atomic_load(&tasks->waiting) >= config_int(tasks->cfg, CFG_QUEUE_DEPTH))
         rc = rl_fail(err, RL_QUEUE_FULL, "the queue is full");
     if (rc == RL_OK)
-        rc = check_queue(tasks, conn, work->submit->task, err);
+        rc = queue_join(tasks, conn, work->submit->task->queue_name, true, err);
     if (rc == RL_OK)
         rc = store_admit(tasks->store, err);
     if (rc != RL_OK)

@@ -207,7 +207,7 @@ static inline void bench_fill(struct bench *b, int64_t n, const char *set, int e
     sqlite3 *db = bench_db(b);
     bench_exec(db, "PRAGMA synchronous=OFF; PRAGMA cache_size=-262144; BEGIN;"
                    "CREATE TEMP TABLE kept AS SELECT sql FROM sqlite_master WHERE type = "
-                   "'trigger' AND tbl_name = 'task';"
+                   "'trigger' AND name IN ('task_birth', 'task_transition');"
                    "DROP TRIGGER task_birth; DROP TRIGGER task_transition;"
                    "CREATE TEMP TABLE one AS SELECT * FROM task ORDER BY task_id DESC LIMIT 1;");
     bench_exec(db, sql);

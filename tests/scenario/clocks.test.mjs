@@ -241,6 +241,27 @@ test('a boot in 1970 over a database of today: ids grow, nothing expires, nothin
     assert.ok(Date.parse((await server.task(queued.task_id)).finished_at) > Date.now() - HOUR, 'not before it began');
 });
 
+test('a wall clock that was set removes nothing at once, and holds up retention for three days only', { skip }, async (t) => {
+    const clock = new Clock(t);
+    const server = await serve(t, { env: clock.env, set: { ...SETTINGS, 'retain.days': 30 } });
+    const old = await server.done((await server.submit(small('old'))).task_id);
+    clock.jump(YEAR);
+    for (const [days, left] of [[0, /259\d{6}/], [2, /8\d{7}/]]) {
+        clock.suspend(days * 24 * HOUR);
+        await server.stop();
+        await server.start();
+        await server.waitLog(new RegExp(`retain_paused drift_ms=3\\d{10} accepted_in_ms=${left.source} `));
+        assert.equal((await server.get(`/api/v1/tasks/${old.task_id}/video`)).status, 200);
+    }
+    const fresh = await server.done((await server.submit(small('fresh'))).task_id);
+    clock.suspend(2 * 24 * HOUR);
+    await server.stop();
+    await server.start();
+    await server.waitLog(/clock_accepted/);
+    await eventually('the old one is gone', async () => (await server.ids()).length === 1);
+    assert.deepEqual(await server.ids(), [fresh.task_id]);
+});
+
 test('a task finished before the wall clock fell back is still answered, listed and explained', { skip }, async (t) => {
     const clock = new Clock(t);
     const server = await serve(t, { env: clock.env, set: SETTINGS });

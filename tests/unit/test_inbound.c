@@ -518,6 +518,23 @@ static void test_inbound_retention(void **state)
     assert_int_equal(lines(w, "openai", "\"e1\"") + lines(w, "openai", "\"e6\""), 0);
 }
 
+/* Aged events that nobody handled go first: the handled ones are not looked for among them. */
+static void test_inbound_retention_of_a_backlog(void **state)
+{
+    struct world *w = *state;
+    add(w, "openai");
+    age(w,
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 601)"
+        " INSERT INTO processed_event(hook_id, event_id, received_at, body_hash, body, handled_at)"
+        " SELECT hook_id, 'e' || i, i, x'00', x'', i > 600 FROM n, hook");
+    assert_true(retain_hooks(w->tasks));
+    assert_int_equal(lines(w, "openai", "event_seq"), 101);
+    assert_int_equal(lines(w, "openai", "\"e601\""), 1);
+    assert_true(retain_hooks(w->tasks));
+    assert_int_equal(lines(w, "openai", "event_seq"), 0);
+    assert_false(retain_hooks(w->tasks));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -536,6 +553,7 @@ int main(void)
         TEST(test_inbound_wait_wakes_whom_it_concerns),
         TEST(test_inbound_event_list_pages),
         TEST(test_inbound_retention),
+        TEST(test_inbound_retention_of_a_backlog),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

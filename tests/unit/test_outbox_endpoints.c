@@ -214,6 +214,8 @@ static void test_endpoint_test_event(void **state)
     for (int i = 0; i < 30; i++) /* kept in bounds */
         world_ok(endpoint_test(s->w.tasks, &owner, e, &s->out, &err), &err);
     assert_int_equal(deliveries(s, 0, e), 20);
+    world_ok(endpoint_delete(s->w.tasks, &owner, e, &err), &err);
+    assert_int_equal(deliveries(s, 0, e), 0); /* no retention would find them */
 }
 
 static void test_endpoint_bad_input_names_the_field(void **state)

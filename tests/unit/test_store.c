@@ -7,8 +7,21 @@
 #include <sqlite3.h>
 #include <stdatomic.h>
 #include <sys/mount.h>
+#include <time.h>
 
-// link: rl_task PkgConfig::sqlite3
+// link: rl_task PkgConfig::sqlite3 -Wl,--wrap=clock_gettime
+
+int __real_clock_gettime(clockid_t clock, struct timespec *ts);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts);
+
+static _Atomic int64_t passed_s; /* added to the monotonic clock */
+
+int __wrap_clock_gettime(clockid_t clock, struct timespec *ts)
+{
+    int rc = __real_clock_gettime(clock, ts);
+    ts->tv_sec += clock == CLOCK_MONOTONIC ? passed_s : 0;
+    return rc;
+}
 
 struct put {
     const char *name, *value;
@@ -400,6 +413,29 @@ static void test_store_open_on_a_full_disk(void **state)
     world_open(w);
 }
 
+/* No room for it at the start: it is made when there is some, not at the next start. */
+static void test_store_makes_a_missing_ballast(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct stat st;
+    char path[128];
+    struct put p = {.name = "a", .value = "b"};
+    world_close(w);
+    world_set(w, "store.ballast_bytes", "1048576");
+    world_open(w);
+    (void)snprintf(path, sizeof path, "%s/ballast", w->dir);
+    assert_int_equal(unlink(path), 0);
+    passed_s = 61;
+    world_ok(store_write(w->store, STORE_NORMAL, put, &p, &err), &err);
+    world_close(w);
+    passed_s = 0;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_size, 1048576);
+    world_set(w, "store.ballast_bytes", "0");
+    world_open(w);
+}
+
 static void test_store_measure_really_commits(void **state)
 {
     struct world *w = *state;
@@ -429,6 +465,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_store_open_removes_left_backups, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_write_full_disk, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_open_on_a_full_disk, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_store_makes_a_missing_ballast, setup, teardown),
         cmocka_unit_test_setup_teardown(test_store_measure_really_commits, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

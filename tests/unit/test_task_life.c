@@ -250,6 +250,96 @@ static void test_task_inputs_and_delays_become_due(void **state)
     expect_history(w, input->task_id, "CREATED QUEUED PROCESSING");
 }
 
+static enum rl_rc set_clock(struct store_conn *conn, void *arg, struct rl_err *err)
+{
+    struct store_stmt *stmt = store_stmt(conn, SQL_META_SET);
+    store_bind_text(stmt, ":name", "steady_clock");
+    store_bind_text(stmt, ":value", arg);
+    return store_run(stmt, NULL, err);
+}
+
+/* Due by the steady clock, stamped by the wall clock: here a year apart. */
+static void test_task_promote_is_stamped_by_the_wall_clock(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char at[RL_TIME_TEXT], text[128];
+    (void)snprintf(text, sizeof text, "%lld %lld",
+                   (long long)rl_wall_ms() + 365 * INT64_C(86400000), (long long)rl_boot_ms());
+    world_ok(store_write(w->store, STORE_NORMAL, set_clock, text, &err), &err);
+    world_close(w);
+    world_open(w);
+    rl_time_format(rl_wall_ms() + 60, at);
+    (void)snprintf(text, sizeof text, "{\"prompt\":\"a\",\"run_at\":\"%s\"}", at);
+    AUTO_TASK struct task *task = world_submit(w, text);
+    world_ok(schedule_start(w->tasks, NULL, NULL, &err), &err);
+    struct run *run = NULL;
+    for (int64_t begun = rl_mono_ms(); !run && rl_mono_ms() - begun < 10000;) {
+        uint64_t tick = hub_tick(w->hub);
+        run = world_claim(w);
+        if (!run)
+            (void)hub_wait(w->hub, NULL, tick, 1000);
+    }
+    assert_non_null(run);
+    assert_true(run_task(run)->updated_at <= rl_wall_ms());
+    run_free(run);
+}
+
+static enum rl_rc submit_in(struct world *w, const char *queue, struct task **ret_task)
+{
+    char body[128];
+    struct rl_err err;
+    struct submit_reply reply;
+    (void)snprintf(body, sizeof body,
+                   "{\"prompt\":\"a\",\"idempotency\":\"off\",\"queue_name\":\"%s\"}", queue);
+    enum rl_rc rc = task_submit(w->tasks, &owner, body, strlen(body), NULL, &reply, &err);
+    if (rc == RL_OK)
+        *ret_task = reply.task;
+    return rc;
+}
+
+static void fail_head(struct world *w)
+{
+    struct rl_err err, why = {.code = RL_ENGINE_ERROR, .reason = "boom"};
+    struct run *run = world_claim(w);
+    assert_non_null(run);
+    world_ok(run_fail(run, &why, &err), &err);
+    run_free(run);
+}
+
+/* A name comes back when nothing unfinished is in its queue, and nobody paused it. */
+static void test_task_queue_names_come_back(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    struct task *task = NULL;
+    world_set(w, "queue.names", "3");
+    world_set(w, "task.max_retries", "0");
+    world_ok(submit_in(w, "default", &task), &err);
+    task_free(task);
+    fail_head(w);
+    world_ok(submit_in(w, "held", &task), &err);
+    task_free(task);
+    fail_head(w);
+    world_ok(queue_set(w->tasks, "held", QUEUE_PAUSED, &err), &err);
+    world_ok(submit_in(w, "one", &task), &err);
+    int64_t replayed = task->task_id;
+    task_free(STEAL(task));
+    assert_int_equal(submit_in(w, "two", &task), RL_INVALID_FIELD); /* `one` is in use */
+    fail_head(w);
+    world_ok(submit_in(w, "two", &task), &err);
+    task_free(STEAL(task));
+    assert_int_equal(dead_replay(w->tasks, &owner, replayed, &task, &err), RL_INVALID_FIELD);
+    expect_status(w, replayed, "FAILED");
+    fail_head(w);
+    world_ok(dead_replay(w->tasks, &owner, replayed, &task, &err), &err);
+    task_free(STEAL(task));
+    struct run *run = world_claim(w); /* its queue is there again */
+    assert_non_null(run);
+    assert_int_equal(run_task(run)->task_id, replayed);
+    run_free(run);
+}
+
 static void test_task_ids_only_grow(void **state)
 {
     struct world *w = *state;
@@ -339,6 +429,9 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_task_drain_spends_no_attempt, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_cancel, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_inputs_and_delays_become_due, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_task_promote_is_stamped_by_the_wall_clock, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(test_task_queue_names_come_back, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_ids_only_grow, setup, teardown),
         cmocka_unit_test_setup_teardown(test_task_submit_200_parallel_posts_make_one_task, setup,
                                         teardown),
