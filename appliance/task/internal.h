@@ -202,7 +202,8 @@ void task_download_signature(struct tasks *tasks, const struct task *task, int64
 
 /* queues.c: the queue that a task is about to join has its row; a new name takes the place of an
  * unused one at the limit. `fresh`: the task is new, which a draining queue refuses. errors:
- * RL_CONFLICT, RL_INVALID_FIELD (as many names are in use as there may be). thread: the writer's. */
+ * RL_CONFLICT, RL_INVALID_FIELD (as many names are in use as there may be). thread: the writer's.
+ */
 enum rl_rc queue_join(struct tasks *tasks, struct store_conn *conn, const char *queue_name,
                       bool fresh, struct rl_err *err) RL_NODISCARD;
 
