@@ -2,8 +2,9 @@
  * CivetWeb reserves memory by the length that a frame claims, so nobody reaches its frame reader
  * unauthenticated: the router checks the key and a small cap before it lets the upgrade pass. The
  * worker of the connection reads; a thread of the socket writes. Invariants: one writer per socket;
- * a socket's state lives from the upgrade to its close; nothing is queued, a slow reader is closed
- * with a reason and resumes by seq. */
+ * a socket's state lives from the upgrade to its close; the writer has ended before CivetWeb closes
+ * the connection, for it closes under the lock that every write takes; nothing is queued, a slow
+ * reader is closed with a reason and resumes by seq. */
 #include "http/request.h"
 
 #include <string.h>
@@ -27,7 +28,7 @@ struct socket {
     struct mg_connection *conn;
     struct caller caller;
     pthread_t writer;
-    bool writing; /* the thread was started */
+    bool writing; /* the thread runs; the worker's own */
 
     atomic_bool wanted;   /* subscriptions changed, an answer waits, or the connection ends: the
                              writer does not wait */
@@ -62,6 +63,14 @@ static void say_close(struct socket *s, int code, const char *reason)
 
 /* ---- the writer ---- */
 
+static bool is_over(struct socket *s)
+{
+    pthread_mutex_lock(&s->lock);
+    bool over = s->over;
+    pthread_mutex_unlock(&s->lock);
+    return over;
+}
+
 static bool subscribed_locked(const struct socket *s, int64_t task_id)
 {
     bool found = s->all;
@@ -88,7 +97,7 @@ static bool say_answers(struct socket *s)
     rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
     atomic_store(&s->wanted, false);
     pthread_mutex_unlock(&s->lock);
-    for (char *line = text; ok && line && *line;) {
+    for (char *line = text; ok && line && *line && !is_over(s);) {
         char *end = strchr(line, '\n');
         size_t len = end ? (size_t)(end - line) : strlen(line);
         ok = say(s, line, len);
@@ -109,7 +118,7 @@ static bool say_events(struct socket *s)
     bool ok = !s->batch.gap || say_wrapped(s, "gap", "{}");
     for (size_t i = 0; ok && i < s->batch.count; i++) {
         pthread_mutex_lock(&s->lock);
-        bool wanted = subscribed_locked(s, s->batch.events[i].task_id);
+        bool wanted = !s->over && subscribed_locked(s, s->batch.events[i].task_id);
         pthread_mutex_unlock(&s->lock);
         ok = !wanted || say_wrapped(s, "status", s->batch.events[i].json);
     }
@@ -129,7 +138,7 @@ static bool say_progress(struct socket *s)
     for (size_t i = 0; ok && i < n; i++) {
         bool known = run_progress_seen(&now[i], s->runs, s->run_count);
         pthread_mutex_lock(&s->lock);
-        bool wanted = subscribed_locked(s, now[i].task_id);
+        bool wanted = !s->over && subscribed_locked(s, now[i].task_id);
         pthread_mutex_unlock(&s->lock);
         AUTO_BUF struct rl_buf text = {0};
         rl_buf_init(&text, 1024);
@@ -186,7 +195,7 @@ static void *writer_main(void *arg)
         if (ok && !more)
             (void)hub_wait(hub, &mine, tick, runs_active(s->http->tasks) > 0 ? PROGRESS_MS : 1000);
     }
-    if (!ok)
+    if (!ok && !is_over(s))
         say_close(s, CLOSE_TRY_LATER, "too slow: connect again and resume by seq");
     return NULL;
 }
@@ -371,18 +380,30 @@ static int on_data(struct mg_connection *conn, int bits, char *text, size_t len,
     return 1;
 }
 
-void socket_release(const struct mg_connection *conn)
+/* CivetWeb calls this after every on_ready, when the worker has stopped reading, and without the
+ * connection's lock: here the writer can still finish what it writes. */
+static void on_close(const struct mg_connection *conn, void *data)
 {
+    (void)data;
     struct socket *s = mg_get_user_connection_data(conn);
-    if (!s)
+    if (!s->writing)
         return;
     pthread_mutex_lock(&s->lock);
     s->over = true;
     atomic_store(&s->wanted, true);
     pthread_mutex_unlock(&s->lock);
     hub_wake(tasks_hub(s->http->tasks), &s->wanted);
-    if (s->writing)
-        pthread_join(s->writer, NULL);
+    pthread_join(s->writer, NULL);
+    s->writing = false;
+}
+
+/* Runs under the connection's lock, also when the upgrade failed half-way: then no writer was ever
+ * started. Nothing here may wait for a write. */
+void socket_release(const struct mg_connection *conn)
+{
+    struct socket *s = mg_get_user_connection_data(conn);
+    if (!s)
+        return;
     event_batch_clear(&s->batch);
     rl_buf_free(&s->answer);
     pthread_mutex_destroy(&s->lock);
@@ -392,12 +413,6 @@ void socket_release(const struct mg_connection *conn)
     atomic_fetch_sub(&http->sockets, 1);
     (void)pthread_cond_broadcast(&http->idle);
     (void)pthread_mutex_unlock(&http->lock);
-}
-
-static void on_close(const struct mg_connection *conn, void *data)
-{
-    (void)conn;
-    (void)data; /* connection_close releases the socket, also when the upgrade failed half-way */
 }
 
 void socket_register(struct http *http)

@@ -1,9 +1,13 @@
 /* WebSockets: what a client says is answered at once, and wakes nobody but its own socket. */
 #include "http_world.h"
 
-#define FRAME_MAX 125 /* texts here are short: one length byte */
+#include <civetweb.h>
 
-static int socket_open(struct server *s)
+#define FRAME_MAX 125  /* texts here are short: one length byte */
+#define EVENTS    2000 /* of a long replay */
+
+/* Answers 101, or what is wanted. Returns the connection. */
+static int socket_ask(struct server *s, const char *key, int status)
 {
     char text[512];
     int fd = client_open(s->port);
@@ -11,26 +15,37 @@ static int socket_open(struct server *s)
                    "GET /api/v1/ws HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nAuthorization: Bearer %s\r\n"
                    "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
                    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
-                   s->port, s->app);
+                   s->port, key);
     assert_true(client_send(fd, text, strlen(text)));
     struct answer a = client_read(fd, true);
-    assert_int_equal(a.status, 101);
+    assert_int_equal(a.status, status);
     answer_free(&a);
     return fd;
 }
 
-static void socket_say(int fd, const char *text)
+static int socket_open(struct server *s)
+{
+    return socket_ask(s, s->app, 101);
+}
+
+/* false: the server has closed. */
+static bool socket_send(int fd, int opcode, const char *text)
 {
     static const char mask[4] = {1, 2, 3, 4};
     char frame[6 + FRAME_MAX];
     size_t len = strlen(text);
     assert_true(len <= FRAME_MAX);
-    frame[0] = (char)0x81; /* final, text */
+    frame[0] = (char)(0x80 | opcode); /* final */
     frame[1] = (char)(0x80 | len);
     memcpy(frame + 2, mask, sizeof mask);
     for (size_t i = 0; i < len; i++)
         frame[6 + i] = (char)(text[i] ^ mask[i % 4]);
-    assert_true(client_send(fd, frame, 6 + len));
+    return client_send(fd, frame, 6 + len);
+}
+
+static void socket_say(int fd, const char *text)
+{
+    assert_true(socket_send(fd, MG_WEBSOCKET_OPCODE_TEXT, text));
 }
 
 /* The next text frame into text[FRAME_MAX + 1]. */
@@ -45,6 +60,48 @@ static void socket_hear(int fd, char *text)
     for (size_t i = 0; i < len; i++)
         assert_true(client_byte(fd, &text[i]));
     text[len] = '\0';
+}
+
+/* Everything until the server closes; fails when that takes more than 10 s of silence. */
+static void socket_drain(int fd)
+{
+    char bytes[4096];
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    ssize_t n = 1;
+    while (n > 0) {
+        if (poll(&p, 1, 10000) != 1)
+            fail_msg("the server does not close");
+        n = recv(fd, bytes, sizeof bytes, 0);
+    }
+}
+
+/* As if `count` moves of this task had been committed. */
+static void publish(struct server *s, int64_t task_id, int count)
+{
+    static const char json[] = "{\"a\":\"move of a task, as long as they are for tasks that go "
+                               "through their life without any trouble\"}";
+    struct hub_event event = {
+        .task_id = task_id, .user_id = "app", .to_status = "QUEUED", .json = json};
+    for (int i = 0; i < count; i++) {
+        event.seq = hub_last_seq(s->hub) + 1;
+        hub_publish(s->hub, &event);
+    }
+}
+
+/* Until the metrics count this many; fails after 20 s. */
+static void wait_sockets(struct server *s, int count)
+{
+    char line[64];
+    int64_t until = rl_mono_ms() + 20000;
+    (void)snprintf(line, sizeof line, "\nreeld_http_sockets %d\n", count);
+    for (bool done = false; !done;) {
+        struct answer a = call_as(s, s->owner, "GET", "/metrics", NULL, NULL);
+        assert_int_equal(a.status, 200);
+        done = strstr(a.body, line) != NULL;
+        answer_free(&a);
+        if (!done && rl_mono_ms() > until)
+            fail_msg("there are not %d sockets", count);
+    }
 }
 
 /* Thirty turns take as long as one wait of the writer would: each is heard at once, and the
@@ -89,11 +146,35 @@ static void test_socket_close_wakes_its_own_writer_only(void **state)
     assert_int_equal(hub_tick(s->hub), tick);
 }
 
+/* The client says goodbye in the middle of a replay: the writer's next write must not wait for the
+ * lock under which the connection is closed. */
+static void test_socket_close_during_a_replay(void **state)
+{
+    struct server *s = *state;
+    char text[128], byte;
+    int64_t first = hub_last_seq(s->hub);
+    publish(s, 1, EVENTS);
+    (void)snprintf(text, sizeof text, "{\"op\":\"subscribe\",\"all\":true,\"after\":%lld}",
+                   (long long)first);
+    for (int i = 0; i < 20; i++) {
+        int fd = socket_open(s);
+        socket_say(fd, text);
+        assert_true(client_byte(fd, &byte));
+        if (i % 2) {
+            assert_true(socket_send(fd, MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE, ""));
+            socket_drain(fd);
+        }
+        close(fd);
+    }
+    wait_sockets(s, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_socket_message_wakes_its_own_writer_only),
         cmocka_unit_test(test_socket_close_wakes_its_own_writer_only),
+        cmocka_unit_test(test_socket_close_during_a_replay),
     };
     return cmocka_run_group_tests(tests, server_start, server_end);
 }
