@@ -32,15 +32,17 @@ struct socket {
 
     atomic_bool wanted;   /* subscriptions changed, an answer waits, or the connection ends: the
                              writer does not wait */
-    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, answer, over */
+    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, moves, answer, over */
     bool all;
     int64_t tasks[SOCKET_TASKS];
     size_t task_count;
-    int64_t seen;
+    int64_t seen;         /* up to here events were taken to be said */
+    uint64_t moves;       /* how often the client has set `seen` */
     struct rl_buf answer; /* what the reader wants said */
     bool over;            /* the connection ends */
 
     struct event_batch batch; /* the writer's own, like what follows */
+    bool behind;              /* more events may be there already */
     struct run_progress runs[PROGRESS_RUNS];
     size_t run_count;
 };
@@ -107,26 +109,33 @@ static bool say_answers(struct socket *s)
     return ok;
 }
 
+/* The next events. `seen` moves as soon as they are taken: whoever subscribes while they are said
+ * is told what comes after them, or sets its own position, and what is left of them is dropped
+ * then: it comes again from there. */
 static bool say_events(struct socket *s)
 {
     struct event_filter any = {.task_id = 0};
     pthread_mutex_lock(&s->lock);
     int64_t after = s->seen;
+    uint64_t moves = s->moves;
     pthread_mutex_unlock(&s->lock);
     if (events_after(s->http->tasks, &s->caller, &any, after, &s->batch, NULL) != RL_OK)
         return false;
-    bool ok = !s->batch.gap || say_wrapped(s, "gap", "{}");
-    for (size_t i = 0; ok && i < s->batch.count; i++) {
+    pthread_mutex_lock(&s->lock);
+    bool stayed = s->moves == moves;
+    if (stayed)
+        s->seen = s->batch.last;
+    pthread_mutex_unlock(&s->lock);
+    bool ok = !stayed || !s->batch.gap || say_wrapped(s, "gap", "{}");
+    for (size_t i = 0; ok && stayed && i < s->batch.count; i++) {
         pthread_mutex_lock(&s->lock);
-        bool wanted = !s->over && subscribed_locked(s, s->batch.events[i].task_id);
+        stayed = s->moves == moves;
+        bool wanted = stayed && !s->over && subscribed_locked(s, s->batch.events[i].task_id);
         pthread_mutex_unlock(&s->lock);
         ok = !wanted || say_wrapped(s, "status", s->batch.events[i].json);
     }
+    s->behind = !stayed || s->batch.last > after;
     event_batch_clear(&s->batch);
-    pthread_mutex_lock(&s->lock);
-    if (s->seen == after) /* else a subscription moved it back meanwhile */
-        s->seen = s->batch.last;
-    pthread_mutex_unlock(&s->lock);
     return ok;
 }
 
@@ -162,11 +171,7 @@ static void *writer_main(void *arg)
     bool ok = true;
     for (;;) {
         uint64_t tick = hub_tick(hub);
-        pthread_mutex_lock(&s->lock);
-        bool over = s->over;
-        int64_t before = s->seen;
-        pthread_mutex_unlock(&s->lock);
-        if (over || !ok)
+        if (!ok || is_over(s))
             break;
         if (atomic_load(&s->http->draining)) {
             say_close(s, CLOSE_GOING, "the server is stopping");
@@ -189,10 +194,7 @@ static void *writer_main(void *arg)
             ok = mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_PING, "", 0) > 0;
             beat_ms = now;
         }
-        pthread_mutex_lock(&s->lock);
-        bool more = s->seen > before;
-        pthread_mutex_unlock(&s->lock);
-        if (ok && !more)
+        if (ok && !s->behind)
             (void)hub_wait(hub, &mine, tick, runs_active(s->http->tasks) > 0 ? PROGRESS_MS : 1000);
     }
     if (!ok && !is_over(s))
@@ -309,8 +311,10 @@ static enum rl_rc apply_locked(struct socket *s, const struct wish *wish, struct
             s->tasks[s->task_count++] = id;
         }
     }
-    if (wish->has_after)
+    if (wish->has_after) {
         s->seen = wish->after;
+        s->moves++;
+    }
     if (wish->all)
         s->all = add;
     if (wish->all && !add)

@@ -2,9 +2,67 @@
 #include "http_world.h"
 
 #include <civetweb.h>
+#include <dlfcn.h>
 
 #define FRAME_MAX 125  /* texts here are short: one length byte */
 #define EVENTS    2000 /* of a long replay */
+
+/* ---- the library's write, which can be held ---- */
+
+typedef int write_fn(struct mg_connection *conn, int opcode, const char *data, size_t len);
+
+static struct {
+    write_fn *real; /* set before the first thread */
+    pthread_mutex_t lock;
+    pthread_cond_t turn;
+    const char *hold; /* texts with this in them wait before they are written; NULL = none do */
+    bool held;        /* one waits */
+} door = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
+
+int mg_websocket_write(struct mg_connection *conn, int opcode, const char *data, size_t len)
+{
+    pthread_mutex_lock(&door.lock);
+    if (opcode == MG_WEBSOCKET_OPCODE_TEXT && door.hold &&
+        memmem(data, len, door.hold, strlen(door.hold))) {
+        door.held = true;
+        pthread_cond_broadcast(&door.turn);
+        while (door.held)
+            pthread_cond_wait(&door.turn, &door.lock);
+    }
+    pthread_mutex_unlock(&door.lock);
+    return door.real(conn, opcode, data, len);
+}
+
+static void door_hold(const char *text)
+{
+    pthread_mutex_lock(&door.lock);
+    door.hold = text;
+    pthread_mutex_unlock(&door.lock);
+}
+
+/* Until one waits; fails after 10 s. */
+static void door_wait(void)
+{
+    struct timespec until = rl_deadline(CLOCK_MONOTONIC, 10000);
+    pthread_mutex_lock(&door.lock);
+    int rc = 0;
+    while (!door.held && rc == 0)
+        rc = pthread_cond_clockwait(&door.turn, &door.lock, CLOCK_MONOTONIC, &until);
+    pthread_mutex_unlock(&door.lock);
+    assert_int_equal(rc, 0);
+}
+
+/* Let go who waits, and hold the next with this text. */
+static void door_next(const char *hold)
+{
+    pthread_mutex_lock(&door.lock);
+    door.hold = hold;
+    door.held = false;
+    pthread_cond_broadcast(&door.turn);
+    pthread_mutex_unlock(&door.lock);
+}
+
+/* ---- a client ---- */
 
 /* Answers 101, or what is wanted. Returns the connection. */
 static int socket_ask(struct server *s, const char *key, int status)
@@ -75,18 +133,34 @@ static void socket_drain(int fd)
     }
 }
 
-/* As if `count` moves of this task had been committed. */
-static void publish(struct server *s, int64_t task_id, int count)
+/* As if `count` moves of this task had been committed, each told with as much padding. Returns the
+ * last seq. */
+static int64_t publish(struct server *s, int64_t task_id, int count, int padding)
 {
-    static const char json[] = "{\"a\":\"move of a task, as long as they are for tasks that go "
-                               "through their life without any trouble\"}";
+    char json[512];
     struct hub_event event = {
         .task_id = task_id, .user_id = "app", .to_status = "QUEUED", .json = json};
     for (int i = 0; i < count; i++) {
         event.seq = hub_last_seq(s->hub) + 1;
+        (void)snprintf(json, sizeof json, "{\"seq\":%lld,\"task\":%lld,\"text\":\"%*s\"}",
+                       (long long)event.seq, (long long)task_id, padding, "");
         hub_publish(s->hub, &event);
     }
+    return event.seq;
 }
+
+/* The next text has this in it. */
+static void expect_text(int fd, const char *format, int64_t number)
+{
+    char text[FRAME_MAX + 1], wanted[FRAME_MAX + 1];
+    (void)snprintf(wanted, sizeof wanted, format, (long long)number);
+    socket_hear(fd, text);
+    if (!strstr(text, wanted))
+        fail_msg("wanted %s: %s", wanted, text);
+}
+
+#define EVENT_SEQ      "\"status\",\"data\":{\"seq\":%lld,"
+#define SUBSCRIBED_SEQ "{\"event\":\"subscribed\",\"data\":{\"seq\":%lld,"
 
 /* Until the metrics count this many; fails after 20 s. */
 static void wait_sockets(struct server *s, int count)
@@ -153,7 +227,7 @@ static void test_socket_close_during_a_replay(void **state)
     struct server *s = *state;
     char text[128], byte;
     int64_t first = hub_last_seq(s->hub);
-    publish(s, 1, EVENTS);
+    (void)publish(s, 1, EVENTS, 120);
     (void)snprintf(text, sizeof text, "{\"op\":\"subscribe\",\"all\":true,\"after\":%lld}",
                    (long long)first);
     for (int i = 0; i < 20; i++) {
@@ -169,12 +243,82 @@ static void test_socket_close_during_a_replay(void **state)
     wait_sockets(s, 0);
 }
 
+/* The writer is about to say the second of three events that it took in one go, of the tasks 11, 12
+ * and 11, while only 12 is subscribed. Returns the seq before the three. */
+static int64_t hold_in_a_batch(struct server *s, int fd)
+{
+    socket_say(fd, "{\"op\":\"subscribe\",\"task_ids\":[\"12\"]}");
+    expect_text(fd, SUBSCRIBED_SEQ, hub_last_seq(s->hub));
+    door_hold("\"task\":12,");
+    int64_t before = publish(s, 12, 1, 0);
+    door_wait();
+    (void)publish(s, 11, 1, 0);
+    (void)publish(s, 12, 1, 0);
+    (void)publish(s, 11, 1, 0);
+    door_next("\"task\":12,");
+    expect_text(fd, EVENT_SEQ, before);
+    door_wait();
+    return before;
+}
+
+/* The worker has understood what was said so far, though the writer is held. */
+static void socket_understood(int fd)
+{
+    char head[2] = "";
+    assert_true(socket_send(fd, MG_WEBSOCKET_OPCODE_PING, ""));
+    assert_true(client_byte(fd, &head[0]) && client_byte(fd, &head[1]));
+    assert_int_equal((unsigned char)head[0], 0x80 | MG_WEBSOCKET_OPCODE_PONG);
+    assert_int_equal(head[1], 0);
+}
+
+/* A position that is set while a batch is said holds also when it is where the batch began: what
+ * was passed over is said, nothing out of turn. */
+static void test_socket_subscribe_from_where_the_batch_began(void **state)
+{
+    struct server *s = *state;
+    char text[128];
+    int fd = socket_open(s);
+    int64_t before = hold_in_a_batch(s, fd);
+    (void)snprintf(text, sizeof text, "{\"op\":\"subscribe\",\"task_ids\":[\"11\"],\"after\":%lld}",
+                   (long long)before);
+    socket_say(fd, text);
+    socket_understood(fd);
+    door_next(NULL);
+    expect_text(fd, EVENT_SEQ, before + 2);
+    expect_text(fd, SUBSCRIBED_SEQ, before);
+    socket_say(fd, "{\"op\":\"ping\"}");
+    for (int i = 1; i <= 3; i++)
+        expect_text(fd, EVENT_SEQ, before + i);
+    expect_text(fd, "\"pong\"", 0);
+    close(fd);
+}
+
+/* Who subscribes while a batch is said is told of all after the seq of the answer, which is the
+ * batch's end, for its first event was passed over already. */
+static void test_socket_subscribe_during_a_batch_says_its_end(void **state)
+{
+    struct server *s = *state;
+    int fd = socket_open(s);
+    int64_t before = hold_in_a_batch(s, fd);
+    socket_say(fd, "{\"op\":\"subscribe\",\"task_ids\":[\"11\"]}");
+    socket_understood(fd);
+    door_next(NULL);
+    expect_text(fd, EVENT_SEQ, before + 2);
+    expect_text(fd, EVENT_SEQ, before + 3);
+    expect_text(fd, SUBSCRIBED_SEQ, before + 3);
+    expect_text(fd, EVENT_SEQ, publish(s, 11, 1, 0));
+    close(fd);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_socket_message_wakes_its_own_writer_only),
         cmocka_unit_test(test_socket_close_wakes_its_own_writer_only),
         cmocka_unit_test(test_socket_close_during_a_replay),
+        cmocka_unit_test(test_socket_subscribe_from_where_the_batch_began),
+        cmocka_unit_test(test_socket_subscribe_during_a_batch_says_its_end),
     };
+    *(void **)&door.real = dlsym(RTLD_NEXT, "mg_websocket_write");
     return cmocka_run_group_tests(tests, server_start, server_end);
 }
