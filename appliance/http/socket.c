@@ -7,7 +7,9 @@
  * reader is closed with a reason and resumes by seq. */
 #include "http/request.h"
 
+#include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/clock.h"
 #include "config/config.h"
@@ -17,6 +19,7 @@
 #define MESSAGE_BYTES   8192 /* a client's message */
 #define PROGRESS_MS     500
 #define PROGRESS_RUNS   32
+#define FAREWELL_MS     1000 /* for the answer to a close frame */
 #define CLOSE_NORMAL    1000
 #define CLOSE_GOING     1001
 #define CLOSE_POLICY    1008
@@ -26,13 +29,15 @@
 struct socket {
     struct http *http;
     struct mg_connection *conn;
+    int fd;      /* the connection's, as long as it lives */
+    bool broken; /* a frame was cut; guarded by the connection's lock */
     struct caller caller;
     pthread_t writer;
     bool writing; /* the thread runs; the worker's own */
 
     atomic_bool wanted;   /* subscriptions changed, an answer waits, or the connection ends: the
                              writer does not wait */
-    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, moves, answer, over */
+    pthread_mutex_t lock; /* guards: all, tasks, task_count, seen, moves, answer, over, ended */
     bool all;
     int64_t tasks[SOCKET_TASKS];
     size_t task_count;
@@ -40,6 +45,8 @@ struct socket {
     uint64_t moves;       /* how often the client has set `seen` */
     struct rl_buf answer; /* what the reader wants said */
     bool over;            /* the connection ends */
+    bool ended;           /* the writer has no more to do */
+    pthread_cond_t turn;  /* over or ended became true */
 
     struct event_batch batch; /* the writer's own, like what follows */
     bool behind;              /* more events may be there already */
@@ -47,9 +54,23 @@ struct socket {
     size_t run_count;
 };
 
+/* A whole frame, or the connection ends: nothing may follow a part of one. */
+static bool say_frame(struct socket *s, int opcode, const char *bytes, size_t len)
+{
+    int whole = len > 0 ? (int)len : 2; /* the header counts only when it is alone */
+    mg_lock_connection(s->conn);        /* recursive; the other thread's frame waits */
+    bool ok = !s->broken && mg_websocket_write(s->conn, opcode, bytes, len) == whole;
+    if (!ok && !s->broken) {
+        s->broken = true;
+        (void)shutdown(s->fd, SHUT_RDWR); /* the client may have gone before */
+    }
+    mg_unlock_connection(s->conn);
+    return ok;
+}
+
 static bool say(struct socket *s, const char *text, size_t len)
 {
-    return mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_TEXT, text, len) > 0;
+    return say_frame(s, MG_WEBSOCKET_OPCODE_TEXT, text, len);
 }
 
 static void say_close(struct socket *s, int code, const char *reason)
@@ -59,8 +80,7 @@ static void say_close(struct socket *s, int code, const char *reason)
     frame[0] = (char)(code >> 8);
     frame[1] = (char)(code & 0xff);
     memcpy(frame + 2, reason, len);
-    (void)mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE, frame,
-                             len + 2); /* it ends anyway */
+    (void)say_frame(s, MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE, frame, len + 2); /* it ends anyway */
 }
 
 /* ---- the writer ---- */
@@ -160,6 +180,26 @@ static bool say_progress(struct socket *s)
     return ok;
 }
 
+/* Nothing more will be said: the client has a moment to close, then the worker stops reading, for
+ * the place is not the client's to keep. */
+static void see_off(struct socket *s)
+{
+    struct timespec until = rl_deadline(CLOCK_MONOTONIC, FAREWELL_MS);
+    pthread_mutex_lock(&s->lock);
+    while (!s->over &&
+           pthread_cond_clockwait(&s->turn, &s->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+        ;
+    bool stays = !s->over;
+    s->over = true; /* on_data looks at it: what has arrived can still be read */
+    pthread_mutex_unlock(&s->lock);
+    if (stays)
+        (void)shutdown(s->fd, SHUT_RD); /* the client may go at this moment */
+    pthread_mutex_lock(&s->lock);
+    s->ended = true;
+    (void)pthread_cond_signal(&s->turn);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void *writer_main(void *arg)
 {
     struct socket *s = arg;
@@ -191,7 +231,7 @@ static void *writer_main(void *arg)
             progress_ms = now;
         }
         if (ok && now - beat_ms >= config_int(s->http->cfg, CFG_HTTP_HEARTBEAT_MS)) {
-            ok = mg_websocket_write(s->conn, MG_WEBSOCKET_OPCODE_PING, "", 0) > 0;
+            ok = say_frame(s, MG_WEBSOCKET_OPCODE_PING, "", 0);
             beat_ms = now;
         }
         if (ok && !s->behind)
@@ -199,6 +239,7 @@ static void *writer_main(void *arg)
     }
     if (!ok && !is_over(s))
         say_close(s, CLOSE_TRY_LATER, "too slow: connect again and resume by seq");
+    see_off(s);
     return NULL;
 }
 
@@ -357,8 +398,10 @@ static void on_ready(struct mg_connection *conn, void *data)
     struct socket *s = mg_get_user_connection_data(conn);
     s->conn = conn;
     s->writing = pthread_create(&s->writer, NULL, writer_main, s) == 0;
-    if (!s->writing)
+    if (!s->writing) {
         say_close(s, CLOSE_TRY_LATER, "no thread for this socket");
+        mg_disable_connection_keep_alive(conn); /* here it ends the reading before it begins */
+    }
 }
 
 static int on_data(struct mg_connection *conn, int bits, char *text, size_t len, void *data)
@@ -366,10 +409,10 @@ static int on_data(struct mg_connection *conn, int bits, char *text, size_t len,
     (void)data;
     struct socket *s = mg_get_user_connection_data(conn);
     int opcode = bits & 0xf;
-    if (!s->writing || opcode == MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE)
+    if (is_over(s) || opcode == MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE)
         return 0;
     if (opcode == MG_WEBSOCKET_OPCODE_PING)
-        return mg_websocket_write(conn, MG_WEBSOCKET_OPCODE_PONG, text, len) > 0;
+        return say_frame(s, MG_WEBSOCKET_OPCODE_PONG, text, len);
     if (opcode == MG_WEBSOCKET_OPCODE_PONG)
         return 1;
     if (len > MESSAGE_BYTES) {
@@ -395,8 +438,18 @@ static void on_close(const struct mg_connection *conn, void *data)
     pthread_mutex_lock(&s->lock);
     s->over = true;
     atomic_store(&s->wanted, true);
+    (void)pthread_cond_signal(&s->turn);
     pthread_mutex_unlock(&s->lock);
     hub_wake(tasks_hub(s->http->tasks), &s->wanted);
+    struct timespec until = rl_deadline(CLOCK_MONOTONIC, FAREWELL_MS);
+    pthread_mutex_lock(&s->lock);
+    while (!s->ended &&
+           pthread_cond_clockwait(&s->turn, &s->lock, CLOCK_MONOTONIC, &until) != ETIMEDOUT)
+        ;
+    bool stuck = !s->ended;
+    pthread_mutex_unlock(&s->lock);
+    if (stuck)
+        (void)shutdown(s->fd, SHUT_RDWR); /* its write ends: the client does not take it */
     pthread_join(s->writer, NULL);
     s->writing = false;
 }
@@ -411,6 +464,7 @@ void socket_release(const struct mg_connection *conn)
     event_batch_clear(&s->batch);
     rl_buf_free(&s->answer);
     pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->turn);
     struct http *http = s->http;
     free(s);
     (void)pthread_mutex_lock(&http->lock);
@@ -450,15 +504,20 @@ enum rl_rc http_socket(struct request *r, struct rl_err *err)
         atomic_fetch_sub(&r->http->sockets, 1);
         return rl_fail(err, RL_UNAVAILABLE, "all %d sockets are in use (http.sockets)", most);
     }
-    struct socket *s = calloc(1, sizeof *s);
+    struct wire_ends ends = request_ends(r);
+    int fd = wire_find(&ends);
+    struct socket *s = fd >= 0 ? calloc(1, sizeof *s) : NULL;
     if (!s) {
         atomic_fetch_sub(&r->http->sockets, 1);
-        return rl_fail(err, RL_NO_MEMORY, "socket");
+        return fd >= 0 ? rl_fail(err, RL_NO_MEMORY, "socket")
+                       : rl_fail(err, RL_UNAVAILABLE, "too many files are open");
     }
     s->http = r->http;
+    s->fd = fd;
     s->caller = r->caller;
     s->seen = events_last(r->http->tasks);
     pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->turn, NULL);
     rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
     mg_set_user_connection_data(r->conn, s);
     r->upgrade = true; /* begin_request lets CivetWeb go on */
