@@ -20,6 +20,7 @@
 #define PROGRESS_MS     500
 #define PROGRESS_RUNS   32
 #define FAREWELL_MS     1000 /* for the answer to a close frame */
+#define PLACE_RETRY_S   5
 #define CLOSE_NORMAL    1000
 #define CLOSE_GOING     1001
 #define CLOSE_POLICY    1008
@@ -27,6 +28,7 @@
 #define CLOSE_TRY_LATER 1013
 
 struct socket {
+    struct socket *next, *prev; /* the open ones; guarded by http->lock */
     struct http *http;
     struct mg_connection *conn;
     int fd;      /* the connection's, as long as it lives */
@@ -384,6 +386,52 @@ static void understand(struct socket *s, const char *text, size_t len)
     hub_wake(tasks_hub(s->http->tasks), &s->wanted);
 }
 
+/* ---- places ---- */
+
+/* A place among all sockets, and among those of an app's key: one app must not have them all.
+ * errors: RL_RATE_LIMITED, RL_UNAVAILABLE. */
+static enum rl_rc take_place(struct request *r, struct socket *s, struct rl_err *err)
+{
+    struct http *http = r->http;
+    int most = (int)config_int(http->cfg, CFG_HTTP_SOCKETS);
+    int64_t most_of_key = config_int(http->cfg, CFG_HTTP_SOCKETS_PER_KEY), of_key = 0;
+    (void)pthread_mutex_lock(&http->lock);
+    for (const struct socket *other = http->first_socket; other; other = other->next)
+        of_key += other->caller.key_id == s->caller.key_id;
+    bool key_full = !s->caller.owner && of_key >= most_of_key;
+    bool full = atomic_load(&http->sockets) >= most;
+    if (!key_full && !full) {
+        s->next = http->first_socket;
+        if (s->next)
+            s->next->prev = s;
+        http->first_socket = s;
+        atomic_fetch_add(&http->sockets, 1);
+    }
+    (void)pthread_mutex_unlock(&http->lock);
+    const struct limit_answer answer = {
+        .limit = most_of_key, .reset_s = PLACE_RETRY_S, .wait_s = PLACE_RETRY_S};
+    if (key_full)
+        return door_refuse(r, &answer, "sockets of this key (http.sockets_per_key)", err);
+    if (full)
+        return rl_fail(err, RL_UNAVAILABLE, "all %d sockets are in use (http.sockets)", most);
+    return RL_OK;
+}
+
+static void leave_place(struct socket *s)
+{
+    struct http *http = s->http;
+    (void)pthread_mutex_lock(&http->lock);
+    if (s->next)
+        s->next->prev = s->prev;
+    if (s->prev)
+        s->prev->next = s->next;
+    else
+        http->first_socket = s->next;
+    atomic_fetch_sub(&http->sockets, 1);
+    (void)pthread_cond_broadcast(&http->idle);
+    (void)pthread_mutex_unlock(&http->lock);
+}
+
 /* ---- CivetWeb's call-backs ---- */
 
 static int on_connect(const struct mg_connection *conn, void *data)
@@ -465,12 +513,8 @@ void socket_release(const struct mg_connection *conn)
     rl_buf_free(&s->answer);
     pthread_mutex_destroy(&s->lock);
     pthread_cond_destroy(&s->turn);
-    struct http *http = s->http;
+    leave_place(s);
     free(s);
-    (void)pthread_mutex_lock(&http->lock);
-    atomic_fetch_sub(&http->sockets, 1);
-    (void)pthread_cond_broadcast(&http->idle);
-    (void)pthread_mutex_unlock(&http->lock);
 }
 
 void socket_register(struct http *http)
@@ -499,27 +543,25 @@ enum rl_rc http_socket(struct request *r, struct rl_err *err)
     enum rl_rc rc = auth_check_origin(r, r->credential == CREDENTIAL_COOKIE, err);
     if (rc != RL_OK)
         return rc;
-    int most = (int)config_int(r->http->cfg, CFG_HTTP_SOCKETS);
-    if (atomic_fetch_add(&r->http->sockets, 1) >= most) {
-        atomic_fetch_sub(&r->http->sockets, 1);
-        return rl_fail(err, RL_UNAVAILABLE, "all %d sockets are in use (http.sockets)", most);
-    }
-    struct wire_ends ends = request_ends(r);
-    int fd = wire_find(&ends);
-    struct socket *s = fd >= 0 ? calloc(1, sizeof *s) : NULL;
-    if (!s) {
-        atomic_fetch_sub(&r->http->sockets, 1);
-        return fd >= 0 ? rl_fail(err, RL_NO_MEMORY, "socket")
-                       : rl_fail(err, RL_UNAVAILABLE, "too many files are open");
-    }
+    AUTO_FREE struct socket *s = calloc(1, sizeof *s);
+    if (!s)
+        return rl_fail(err, RL_NO_MEMORY, "socket");
     s->http = r->http;
-    s->fd = fd;
     s->caller = r->caller;
+    rc = take_place(r, s, err);
+    if (rc != RL_OK)
+        return rc;
+    struct wire_ends ends = request_ends(r);
+    s->fd = wire_find(&ends);
+    if (s->fd < 0) {
+        leave_place(s);
+        return rl_fail(err, RL_UNAVAILABLE, "too many files are open");
+    }
     s->seen = events_last(r->http->tasks);
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->turn, NULL);
     rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
-    mg_set_user_connection_data(r->conn, s);
+    mg_set_user_connection_data(r->conn, STEAL(s));
     r->upgrade = true; /* begin_request lets CivetWeb go on */
     return RL_OK;
 }

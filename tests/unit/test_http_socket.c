@@ -429,6 +429,40 @@ static void test_socket_short_write_ends_it(void **state)
     wait_sockets(s, 0);
 }
 
+/* One app's key has four places; the owner's keys, and another app's, have theirs. */
+static void test_socket_places_of_a_key(void **state)
+{
+    struct server *s = *state;
+    char key[KEY_TEXT];
+    int64_t id;
+    int fds[10];
+    struct rl_err err;
+    assert_int_equal(key_add(s->tasks, "app", NULL, false, key, &id, &err), RL_OK);
+    wait_sockets(s, 0);
+    for (int i = 0; i < 4; i++)
+        fds[i] = socket_ask(s, s->app, 101);
+    struct answer a =
+        call(s, "GET", "/api/v1/ws",
+             "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+             "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n",
+             NULL);
+    assert_int_equal(a.status, 429);
+    assert_string_equal(answer_header(&a, "Retry-After"), "5");
+    assert_string_equal(answer_header(&a, "x-ratelimit-limit"), "4");
+    expect(a, 429, "too many sockets of this key (http.sockets_per_key)");
+    fds[4] = socket_ask(s, key, 101);
+    for (int i = 5; i < 10; i++)
+        fds[i] = socket_ask(s, s->owner, 101);
+    wait_sockets(s, 10);
+    close(fds[1]);
+    wait_sockets(s, 9);
+    fds[1] = socket_ask(s, s->app, 101);
+    close(socket_ask(s, s->app, 429));
+    for (int i = 0; i < 10; i++)
+        close(fds[i]);
+    wait_sockets(s, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -440,6 +474,7 @@ int main(void)
         cmocka_unit_test(test_socket_revoked_client_stays),
         cmocka_unit_test(test_socket_client_that_does_not_read),
         cmocka_unit_test(test_socket_short_write_ends_it),
+        cmocka_unit_test(test_socket_places_of_a_key),
     };
     const struct CMUnitTest patient[] = {
         cmocka_unit_test(test_socket_close_while_the_writer_is_stuck),
