@@ -3,10 +3,12 @@
 
 #include <civetweb.h>
 #include <dlfcn.h>
+#include <errno.h>
 
-#define FRAME_MAX 125  /* texts here are short: one length byte */
-#define EVENTS    2000 /* of a long replay */
-#define HEAVY     4000 /* padding with which they fill every buffer on the way */
+#define FRAME_MAX    125    /* texts here are short: one length byte */
+#define EVENTS       2000   /* of a long replay */
+#define HEAVY        400000 /* padding: a frame that finds no room by and by */
+#define HEAVY_EVENTS 40     /* fill every buffer on the way */
 
 /* ---- the library's write, which can be held, or cut short once ---- */
 
@@ -20,8 +22,22 @@ static struct {
     bool held;        /* one waits */
     const char *cut;  /* of the first text with this in it half is written */
     const struct mg_connection *cut_conn;
-    int after_cut; /* frames for that connection afterwards */
+    int after_cut;   /* frames for that connection afterwards */
+    int begun, done; /* frames */
 } door = {.lock = PTHREAD_MUTEX_INITIALIZER, .turn = PTHREAD_COND_INITIALIZER};
+
+static int real_write(struct mg_connection *conn, int opcode, const char *data, size_t len)
+{
+    pthread_mutex_lock(&door.lock);
+    door.begun++;
+    pthread_mutex_unlock(&door.lock);
+    int n = door.real(conn, opcode, data, len);
+    pthread_mutex_lock(&door.lock);
+    door.done++;
+    pthread_cond_broadcast(&door.turn);
+    pthread_mutex_unlock(&door.lock);
+    return n;
+}
 
 int mg_websocket_write(struct mg_connection *conn, int opcode, const char *data, size_t len)
 {
@@ -47,7 +63,7 @@ int mg_websocket_write(struct mg_connection *conn, int opcode, const char *data,
     }
     pthread_mutex_unlock(&door.lock);
     if (!cut)
-        return door.real(conn, opcode, data, len);
+        return real_write(conn, opcode, data, len);
     const char head[2] = {(char)0x81, (char)len};
     assert_true(len <= FRAME_MAX);
     mg_lock_connection(conn);
@@ -74,6 +90,20 @@ static void door_wait(void)
         rc = pthread_cond_clockwait(&door.turn, &door.lock, CLOCK_MONOTONIC, &until);
     pthread_mutex_unlock(&door.lock);
     assert_int_equal(rc, 0);
+}
+
+/* Until a frame has not been written for 5 s: the library tries again every two, and the kernel may
+ * have made room by then. */
+static void door_stuck(void)
+{
+    bool stuck = false;
+    pthread_mutex_lock(&door.lock);
+    while (!stuck) {
+        struct timespec until = rl_deadline(CLOCK_MONOTONIC, 5000);
+        int rc = pthread_cond_clockwait(&door.turn, &door.lock, CLOCK_MONOTONIC, &until);
+        stuck = rc == ETIMEDOUT && door.begun > door.done;
+    }
+    pthread_mutex_unlock(&door.lock);
 }
 
 /* Let go who waits, and hold the next with this text. */
@@ -162,7 +192,7 @@ static void socket_drain(int fd)
  * last seq. */
 static int64_t publish(struct server *s, int64_t task_id, int count, int padding)
 {
-    char json[HEAVY + 128];
+    static char json[HEAVY + 128]; /* one thread publishes */
     struct hub_event event = {
         .task_id = task_id, .user_id = "app", .to_status = "QUEUED", .json = json};
     for (int i = 0; i < count; i++) {
@@ -376,7 +406,7 @@ static int clogged_socket(struct server *s)
     char text[128], byte;
     int64_t first = hub_last_seq(s->hub);
     int fd = socket_open(s);
-    (void)publish(s, 1, EVENTS, HEAVY);
+    (void)publish(s, 1, HEAVY_EVENTS, HEAVY);
     (void)snprintf(text, sizeof text, "{\"op\":\"subscribe\",\"all\":true,\"after\":%lld}",
                    (long long)first);
     socket_say(fd, text);
@@ -399,6 +429,7 @@ static void test_socket_close_while_the_writer_is_stuck(void **state)
 {
     struct server *s = *state;
     int fd = clogged_socket(s);
+    door_stuck();
     assert_true(socket_send(fd, MG_WEBSOCKET_OPCODE_CONNECTION_CLOSE, ""));
     wait_sockets(s, 0);
     close(fd);
