@@ -23,6 +23,8 @@
       "a sign of life on streams: keeps proxies from closing them and finds clients that are gone")               \
     X(HTTP_SOCKETS, "http.sockets", INT, "16", 0, 1024, "sockets",                                                \
       "WebSockets at once; few, because the HTTP library reserves memory by the length a frame claims")           \
+    X(HTTP_SOCKETS_PER_KEY, "http.sockets_per_key", INT, "4", 1, 1024, "sockets",                                 \
+      "WebSockets of one app key at once (the owner's: none but http.sockets)")                                   \
     X(HTTP_BODY_LIMIT, "http.body_limit", INT, "262144", 4096, 16777216, "bytes",                                 \
       "largest JSON body; a task is text, results never travel this way")                                         \
     X(HTTP_REQUEST_TIMEOUT_MS, "http.request_timeout_ms", INT, "3000", 500, 60000, "ms",                          \

@@ -19,6 +19,7 @@
 struct config;
 struct outbox;
 struct pool;
+struct socket;
 
 /* What became of deliveries of outside services (hooks.c). */
 enum hook_result {
@@ -66,9 +67,10 @@ struct http {
     _Atomic int64_t turned_away;   /* 503 because all threads were busy */
     _Atomic int64_t limited;       /* 429 at the door */
     _Atomic int64_t hooks[HOOK_RESULTS];
-    pthread_mutex_t lock; /* guards: in_flight */
-    pthread_cond_t idle;  /* in_flight became 0 */
+    pthread_mutex_t lock; /* guards: in_flight, first_socket */
+    pthread_cond_t idle;  /* in_flight became 0, or a socket has gone */
     int in_flight;        /* requests between begin_request and its return */
+    struct socket *first_socket;
 };
 
 enum credential { CREDENTIAL_NONE, CREDENTIAL_KEY, CREDENTIAL_COOKIE, CREDENTIAL_SIGNATURE };
