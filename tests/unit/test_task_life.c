@@ -271,7 +271,7 @@ static void test_task_promote_is_stamped_by_the_wall_clock(void **state)
     world_open(w);
     rl_time_format(rl_wall_ms() + 60, at);
     (void)snprintf(text, sizeof text, "{\"prompt\":\"a\",\"run_at\":\"%s\"}", at);
-    AUTO_TASK struct task *task = world_submit(w, text);
+    task_free(world_submit(w, text));
     world_ok(schedule_start(w->tasks, NULL, NULL, &err), &err);
     struct run *run = NULL;
     for (int64_t begun = rl_mono_ms(); !run && rl_mono_ms() - begun < 10000;) {
