@@ -83,7 +83,7 @@ static int64_t left(const struct world *w)
 static void finish(struct world *w, const char *body)
 {
     struct rl_err err, why = {.code = RL_ENGINE_ERROR, .reason = "boom"};
-    AUTO_TASK struct task *task = world_submit(w, body);
+    task_free(world_submit(w, body));
     struct run *run = world_claim(w);
     world_ok(run_fail(run, &why, &err), &err);
     run_free(run);
@@ -217,7 +217,7 @@ static void succeed(struct world *w, const char *body, int64_t bytes)
                                     .height = 64,
                                     .frames = 4,
                                     .fps = 8};
-    AUTO_TASK struct task *task = world_submit(w, body);
+    task_free(world_submit(w, body));
     struct run *run = world_claim(w);
     world_ok(run_succeed(run, &clip, &err), &err);
     run_free(run);
