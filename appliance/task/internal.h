@@ -47,8 +47,11 @@ struct run {
     int64_t checkpoint_ms; /* run's thread only: monotonic time of the last save, or of the start */
     int64_t best_step;     /* run's thread only: as in the row */
     bool resumed;          /* run's thread only: it had a checkpoint to start from */
-    atomic_llong
-        denoise_ms;   /* monotonic time of the first beat of the phase under way: for the ETA */
+    /* for the ETA: monotonic times of the first beat of the phase under way and of its newest step,
+     * the step that it began with, and what was expected at the claim (ms, 0 = nothing) */
+    atomic_llong phase_ms, step_ms;
+    atomic_int first_step;
+    int64_t expected_ms;
     struct run *next; /* list of live runs */
 };
 

@@ -16,9 +16,24 @@
 
 struct live {
     bool on;
-    int phase, step, total;
-    int64_t denoise_ms, now_ms, ran_ms;
+    int phase, step, total, first;
+    int64_t phase_ms, step_ms, now_ms, ran_ms, expected_ms;
 };
+
+static struct live live_of(const struct run *run)
+{
+    int64_t now = rl_mono_ms();
+    return (struct live){.on = true,
+                         .phase = atomic_load(&run->phase),
+                         .step = atomic_load(&run->step),
+                         .total = atomic_load(&run->total),
+                         .first = atomic_load(&run->first_step),
+                         .phase_ms = atomic_load(&run->phase_ms),
+                         .step_ms = atomic_load(&run->step_ms),
+                         .now_ms = now,
+                         .ran_ms = now - run->started_mono_ms,
+                         .expected_ms = run->expected_ms};
+}
 
 static struct live look(struct tasks *tasks, const struct task *task)
 {
@@ -27,15 +42,8 @@ static struct live look(struct tasks *tasks, const struct task *task)
         return live;
     pthread_mutex_lock(&tasks->live_lock);
     const struct run *run = run_find_locked(tasks, task->task_id, task->attempt);
-    if (run) {
-        live.on = true;
-        live.phase = atomic_load(&run->phase);
-        live.step = atomic_load(&run->step);
-        live.total = atomic_load(&run->total);
-        live.denoise_ms = atomic_load(&run->denoise_ms);
-        live.now_ms = rl_mono_ms();
-        live.ran_ms = live.now_ms - run->started_mono_ms;
-    }
+    if (run)
+        live = live_of(run);
     pthread_mutex_unlock(&tasks->live_lock);
     return live;
 }
@@ -60,18 +68,47 @@ static int percent(const struct live *live)
     return 99;
 }
 
-/* ms until the task is done, by its own pace, else by the measured speed; -1 = not known. */
+/* ms until a run is done: by the pace of the steps that it made itself, else by what was expected
+ * of it. -1: not known, or it is over that. */
+static int64_t left_ms(const struct live *live)
+{
+    int64_t left = live->expected_ms > 0 ? live->expected_ms - live->ran_ms : -1;
+    int64_t to_go = live->total - live->step, made = live->step - live->first;
+    if (live->phase != ENGINE_DENOISE || live->total <= 0)
+        return left;
+    if (made > 0)
+        left = (live->step_ms - live->phase_ms) * to_go / made - (live->now_ms - live->step_ms);
+    else if (live->first > 0 && live->expected_ms > 0) /* it goes on from a checkpoint */
+        left = live->expected_ms * to_go / live->total - (live->now_ms - live->phase_ms);
+    return left >= 0 ? left : -1;
+}
+
+/* ms until everything that runs now is done, one after the other; -1 = not known. */
+static int64_t runs_left_ms(struct tasks *tasks)
+{
+    int64_t sum = 0;
+    pthread_mutex_lock(&tasks->live_lock);
+    for (const struct run *run = tasks->live; run && sum >= 0; run = run->next) {
+        const struct live live = live_of(run);
+        int64_t left = left_ms(&live);
+        sum = left >= 0 ? sum + left : -1;
+    }
+    pthread_mutex_unlock(&tasks->live_lock);
+    return sum;
+}
+
+/* ms until the task is done; -1 = not known. */
 static int64_t eta_ms(struct tasks *tasks, const struct task *task, const struct live *live)
 {
-    int64_t expected = speed_expect_ms(tasks, task, speed_units(task));
-    if (live->on && live->phase == ENGINE_DENOISE && live->step > 0 && live->denoise_ms > 0)
-        return (live->now_ms - live->denoise_ms) * (live->total - live->step) / live->step;
-    if (live->on && expected > 0)
-        return expected > live->ran_ms ? expected - live->ran_ms : 0;
-    if (task->queue_position > 0 && expected > 0)
-        return expected + speed_expect_ms(tasks, task, task->units_before) /
-                              (tasks->slots > 0 ? tasks->slots : 1);
-    return -1;
+    if (live->on)
+        return left_ms(live);
+    if (task->queue_position <= 0 || task->units_before < 0)
+        return -1;
+    int64_t own = speed_expect_ms(tasks, task, speed_units(task)), running = runs_left_ms(tasks);
+    if (own <= 0 || running < 0)
+        return -1;
+    int64_t before = running + speed_expect_ms(tasks, task, task->units_before);
+    return own + before / (tasks->slots > 0 ? tasks->slots : 1);
 }
 
 void task_write_progress(struct tasks *tasks, const struct task *task, struct rl_jw *w)

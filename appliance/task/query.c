@@ -21,6 +21,19 @@ static bool may_see(const struct caller *caller, const struct task *task)
     return caller->owner || strcmp(caller->user_id, task->user_id) == 0;
 }
 
+/* Is nothing taken from this queue? */
+static enum rl_rc paused(struct store_conn *conn, const char *queue_name, bool *ret_paused,
+                         struct rl_err *err)
+{
+    bool row;
+    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_QUEUE_STATE);
+    store_bind_text(stmt, ":queue_name", queue_name);
+    enum rl_rc rc = store_step(stmt, &row, err);
+    const char *state = rc == RL_OK && row ? store_col_text(stmt, 0) : NULL;
+    *ret_paused = state && strcmp(state, "PAUSED") == 0;
+    return rc;
+}
+
 /* Place in the queue and the work before it. Further back than `most` a number
  * helps nobody and costs a scan. */
 static enum rl_rc fill_position(struct store_conn *conn, struct task *task, int64_t most,
@@ -41,6 +54,11 @@ static enum rl_rc fill_position(struct store_conn *conn, struct task *task, int6
         task->queue_position = store_col_int(stmt, 0) + 1;
         task->units_before = store_col_real(stmt, 1);
     }
+    bool stands = false;
+    if (rc == RL_OK && task->queue_position > 0)
+        rc = paused(conn, task->queue_name, &stands, err);
+    if (stands)
+        task->units_before = -1;
     return rc;
 }
 

@@ -60,15 +60,15 @@ static enum rl_rc pick(struct store_conn *conn, struct tasks *tasks, int64_t *re
 static void set_timeout(struct tasks *tasks, struct run *run)
 {
     const struct task *task = run->task;
+    run->expected_ms = speed_expect_ms(tasks, task, speed_units(task));
     if (task->run_timeout_s >= 0) {
         run->timeout_ms = task->run_timeout_s * 1000;
         return;
     }
     int64_t floor = config_int(tasks->cfg, CFG_RUN_FLOOR_S) * 1000;
-    int64_t expected = speed_expect_ms(tasks, task, speed_units(task));
-    int64_t derived = config_int(tasks->cfg, CFG_RUN_FACTOR) * expected;
+    int64_t derived = config_int(tasks->cfg, CFG_RUN_FACTOR) * run->expected_ms;
     run->timeout_ms = derived > floor ? derived : floor;
-    run->unmeasured = expected == 0;
+    run->unmeasured = run->expected_ms == 0;
 }
 
 /* After the COMMIT and before anybody is answered: a cancel that comes next finds the run. */
@@ -202,10 +202,15 @@ void run_beat(struct run *run, int phase, int step, int total)
 {
     int64_t now = rl_mono_ms();
     int64_t since = now - atomic_load(&run->beat_ms);
-    if (atomic_load(&run->phase) != phase || atomic_load(&run->denoise_ms) == 0)
-        atomic_store(&run->denoise_ms, now);
-    else if (since > atomic_load(&run->slowest_ms[phase & 7]))
+    bool begins = atomic_load(&run->phase) != phase || atomic_load(&run->phase_ms) == 0;
+    if (begins) {
+        atomic_store(&run->phase_ms, now);
+        atomic_store(&run->first_step, step);
+    } else if (since > atomic_load(&run->slowest_ms[phase & 7])) {
         atomic_store(&run->slowest_ms[phase & 7], since);
+    }
+    if (begins || atomic_load(&run->step) != step)
+        atomic_store(&run->step_ms, now);
     atomic_store(&run->phase, phase);
     atomic_store(&run->step, step);
     atomic_store(&run->total, total);

@@ -29,7 +29,8 @@ struct task {
     TASK_COLUMNS(TASK_FIELD)
 #undef TASK_FIELD
     int64_t queue_position; /* 1-based among claimable tasks; 0 = not known or not waiting */
-    double units_before;    /* work of the tasks before it, in speed units */
+    double units_before; /* work of the tasks before it, in speed units; < 0: its queue is paused,
+                          * nobody knows for how long */
 };
 void task_free(struct task *task); /* NULL allowed */
 static inline void task_free_ptr(struct task **task)
