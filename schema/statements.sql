@@ -173,7 +173,7 @@ WHERE waits_for = :task_id AND waits_for > 0 AND status = 'QUEUED'
 -- write: task_keep_result
 UPDATE task SET video_file = :video_file, video_bytes = :video_bytes, video_sha256 = :video_sha256,
     video_width = :video_width, video_height = :video_height, video_frames = :video_frames, video_fps = :video_fps,
-    updated_at = :now
+    updated_at = max(updated_at, :now)
 WHERE task_id = :task_id AND status = 'CANCELED' AND attempt = :attempt AND epoch = :epoch
 
 -- write: task_callback_result

@@ -26,6 +26,9 @@ static enum rl_rc fill(const struct cli_args *args, struct config *cfg, struct r
     /* The service's file may hold a secret: it is not for the commands of every user. */
     if (!file && access(DEFAULT_FILE, R_OK) == 0)
         file = DEFAULT_FILE;
+    else if (cli_config_left_out(args))
+        fputs("reeld: " DEFAULT_FILE " is not this user's to read: its settings do not count\n",
+              stderr);
     if (file)
         rc = config_load(cfg, file, err);
     const char *env_dir = getenv("REELD_STATE_DIR"); /* as the commands that speak to a server */

@@ -31,7 +31,9 @@ enum rl_rc auth_check_fetch_site(const struct request *r, struct rl_err *err)
         (site && (!strcmp(site, "same-origin") || !strcmp(site, "none"))))
         return RL_OK;
     return rl_fail(err, RL_FORBIDDEN,
-                   "a session may do this from pages of this host only (Sec-Fetch-Site)");
+                   site ? "a session may do this from pages of this host only (Sec-Fetch-Site)"
+                        : "the browser does not say where this comes from, as over plain HTTP from "
+                          "another machine: use a key");
 }
 
 static enum rl_rc by_cookie(struct request *r, const char *token, struct rl_err *err)

@@ -4,7 +4,7 @@
  * worker of the connection reads; a thread of the socket writes. Invariants: one writer per socket;
  * a socket's state lives from the upgrade to its close; the writer has ended before CivetWeb closes
  * the connection, for it closes under the lock that every write takes; nothing is queued, a slow
- * reader is closed with a reason and resumes by seq. */
+ * reader is cut off and resumes by seq. */
 #include "http/request.h"
 
 #include <errno.h>
@@ -119,7 +119,7 @@ static bool say_answers(struct socket *s)
     char *text = ok && s->answer.len ? rl_buf_take(&s->answer) : NULL;
     rl_buf_free(&s->answer);
     rl_buf_init(&s->answer, MESSAGE_BYTES * 4);
-    atomic_store(&s->wanted, false);
+    atomic_store(&s->wanted, s->over);
     pthread_mutex_unlock(&s->lock);
     for (char *line = text; ok && line && *line && !is_over(s);) {
         char *end = strchr(line, '\n');
@@ -240,7 +240,7 @@ static void *writer_main(void *arg)
             (void)hub_wait(hub, &mine, tick, runs_active(s->http->tasks) > 0 ? PROGRESS_MS : 1000);
     }
     if (!ok && !is_over(s))
-        say_close(s, CLOSE_TRY_LATER, "too slow: connect again and resume by seq");
+        say_close(s, CLOSE_TRY_LATER, "connect again and resume by seq");
     see_off(s);
     return NULL;
 }

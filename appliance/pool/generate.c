@@ -17,10 +17,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PATH_BYTES 1200
-#define FINISH_DRAIN_MS                                                                            \
-    15000                  /* and so long when the program stops, which waits 20 s for its runs */
+#define PATH_BYTES    1200
 #define FINISH_TRY_MS 1000 /* between tries to write a run's end when the store refuses */
+/* and so long when the program stops, which waits 20 s for its runs */
+#define FINISH_DRAIN_MS 15000
 
 struct maker {
     struct run *run;

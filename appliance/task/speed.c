@@ -29,7 +29,7 @@ static struct speed *make_locked(struct tasks *tasks, const char *engine, const 
                                  const char *device)
 {
     if (tasks->speed_count == SPEEDS_MAX)
-        return NULL; /* estimates only: the rest stays unknown */
+        return NULL;
     struct speed *s = &tasks->speeds[tasks->speed_count];
     if (!rl_copy_str(s->engine, sizeof s->engine, engine) ||
         !rl_copy_str(s->model, sizeof s->model, model) ||

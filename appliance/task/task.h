@@ -276,9 +276,9 @@ enum rl_rc run_fail(struct run *run, const struct rl_err *why, struct rl_err *er
 
 /* Ask every run to hand its task back (stop of the process). */
 void runs_drain(struct tasks *tasks);
-/* The program ends, and some runs have not let go: their tasks go back to the queue, uncharged.
- * What such a run still does finds its fence closed. The caller ends the process without freeing
- * tasks. */
+/* The program ends, and some runs have not let go: their tasks go back to the queue, uncharged
+ * unless they are silent for so long that they hang. What such a run still does finds its fence
+ * closed. The caller ends the process without freeing tasks. */
 void runs_hand_back(struct tasks *tasks);
 int64_t runs_active(struct tasks *tasks);
 

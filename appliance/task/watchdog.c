@@ -124,7 +124,7 @@ static enum rl_rc write_off(struct store_conn *conn, void *arg, struct rl_err *e
     return rc;
 }
 
-static void act(struct hang_work *work)
+static void take_task(struct hang_work *work)
 {
     struct tasks *tasks = work->tasks;
     struct verdict *verdict = &work->verdict;
@@ -141,13 +141,6 @@ static void act(struct hang_work *work)
     for (size_t i = 0; work->taken && i < RL_ARRAY_LEN(verdict->files); i++)
         if (unlink(verdict->files[i]) != 0 && errno != ENOENT)
             rl_log(RL_LOG_WARN, "unlink_failed", "task_id=%lld status=- errno=%d", id, errno);
-    if (verdict->what != HANGS)
-        return;
-    if (tasks->hang_ms == 0)
-        tasks->hang_ms = rl_mono_ms();
-    (void)rl_fail(&err, RL_PROCESSING_TIMEOUT, "a run hangs");
-    if (tasks->replace)
-        tasks->replace(tasks->replace_user, &err);
 }
 
 void runs_hand_back(struct tasks *tasks)
@@ -159,12 +152,27 @@ void runs_hand_back(struct tasks *tasks)
         struct run *run = tasks->live;
         while (run && run->written_off)
             run = run->next;
-        if (run)
-            judge_locked(run, HAND_BACK, &work.verdict);
+        if (run) /* one that is silent hangs, whatever its time-out is: a restart must not refund it
+                  */
+            judge_locked(run,
+                         rl_mono_ms() - atomic_load(&run->beat_ms) > stale_ms(tasks, run)
+                             ? HANGS
+                             : HAND_BACK,
+                         &work.verdict);
         pthread_mutex_unlock(&tasks->live_lock);
         if (work.verdict.what != LEAVE)
-            act(&work);
+            take_task(&work);
     } while (work.verdict.what != LEAVE);
+}
+
+static void replace(struct tasks *tasks)
+{
+    struct rl_err err;
+    if (tasks->hang_ms == 0)
+        tasks->hang_ms = rl_mono_ms();
+    (void)rl_fail(&err, RL_PROCESSING_TIMEOUT, "a run hangs");
+    if (tasks->replace)
+        tasks->replace(tasks->replace_user, &err);
 }
 
 int64_t watchdog_round(struct tasks *tasks)
@@ -176,7 +184,9 @@ int64_t watchdog_round(struct tasks *tasks)
         look_locked(tasks, run, &work.verdict);
     pthread_mutex_unlock(&tasks->live_lock);
     if (work.verdict.what != LEAVE)
-        act(&work);
+        take_task(&work);
+    if (work.verdict.what == HANGS)
+        replace(tasks);
     if (tasks->hang_ms > 0)
         return REPLACING_MS;
     int64_t look = config_int(tasks->cfg, CFG_RUN_STALE_MS) / 4;

@@ -172,7 +172,7 @@ static enum rl_rc derive_dit(const struct part *part, struct wan_dit_config *c, 
         rc = part_fail(
             part, "patch_embedding.weight",
             "its width is no multiple of the heads' (128, or by `heads` of the metadata)", err);
-    if (!rc && c->dim / c->heads > MAX_HEAD)
+    else if (!rc && c->dim / c->heads > MAX_HEAD)
         rc = part_fail(part, "patch_embedding.weight", "heads of more than 1024 lanes", err);
     if (!rc && c->freq_dim % 2)
         rc = part_fail(part, "time_embedding.0.weight", "an odd number of time features", err);

@@ -10,7 +10,6 @@
 
 #define PATCH_ROWS  4    /* latents of a token: 1 × 2 × 2 */
 #define FFN_ROWS    8192 /* tokens whose hidden layer is kept at once: 150 MB for 1.3B in bf16 */
-#define PARTS       3    /* of a block: two attentions and the feed-forward */
 #define MODULATIONS 6    /* shift, scale, gate of the self-attention, then of the feed-forward */
 
 struct linear {
@@ -390,7 +389,7 @@ static void *at(const struct dit_clip *c, void *buffer, int prompt)
     return (char *)buffer + (size_t)prompt * bytes;
 }
 
-static void self_attention(struct dit_clip *c, const struct block *b)
+static bool self_attention(struct dit_clip *c, const struct block *b, const struct watch *watch)
 {
     const struct dit *d = c->dit;
     const struct attention *a = &b->self;
@@ -402,12 +401,15 @@ static void self_attention(struct dit_clip *c, const struct block *b)
     d->ops->gemm(d->ctx, c->v, c->y, a->v.w, a->v.bias, NULL, rows, OPS_STORE_ACT);
     for (int p = 0; p < c->prompts; p++) {
         void *q = at(c, c->q, p), *k = at(c, c->k, p);
+        if (!watch_beat(watch, p, c->prompts))
+            return false;
         d->ops->rms_rope(d->ctx, q, a->norm_q, c->cos, c->sin, c->tokens, d->c.heads, head);
         d->ops->rms_rope(d->ctx, k, a->norm_k, c->cos, c->sin, c->tokens, d->c.heads, head);
         d->ops->attention(d->ctx, at(c, c->y, p), q, k, at(c, c->v, p), c->tokens, c->tokens,
                           d->c.heads, head, 1 / sqrtf((float)head), NULL, 0);
     }
     d->ops->gemm(d->ctx, c->x, c->y, a->o.w, a->o.bias, c->m + 2 * dim, rows, OPS_ADD_GATED_F32);
+    return true;
 }
 
 static void cross_attention(struct dit_clip *c, int i, const struct dit_prompt *const *prompts)
@@ -427,7 +429,7 @@ static void cross_attention(struct dit_clip *c, int i, const struct dit_prompt *
     d->ops->gemm(d->ctx, c->x, c->y, a->o.w, a->o.bias, NULL, rows, OPS_ADD_F32);
 }
 
-static void feed_forward(struct dit_clip *c, const struct block *b)
+static bool feed_forward(struct dit_clip *c, const struct block *b, const struct watch *watch)
 {
     const struct dit *d = c->dit;
     int64_t dim = d->c.dim, rows = c->tokens * c->prompts;
@@ -435,10 +437,13 @@ static void feed_forward(struct dit_clip *c, const struct block *b)
     for (int64_t from = 0; from < rows; from += c->chunk) {
         int64_t n = rows - from < c->chunk ? rows - from : c->chunk;
         const void *y = (const char *)c->y + (size_t)(from * dim) * d->ops->act_bytes;
+        if (!watch_beat(watch, (int)(from / c->chunk), (int)(rows / c->chunk)))
+            return false;
         d->ops->gemm(d->ctx, c->hidden, y, b->up.w, b->up.bias, NULL, n, OPS_GELU_ACT);
         d->ops->gemm(d->ctx, c->x + from * dim, c->hidden, b->down.w, b->down.bias, c->m + 5 * dim,
                      n, OPS_ADD_GATED_F32);
     }
+    return true;
 }
 
 /* The velocity of each prompt from its tokens. */
@@ -467,18 +472,11 @@ static bool run_block(struct dit_clip *c, int i, const struct dit_prompt *const 
     const struct block *b = &d->blocks[i];
     const float *const terms[] = {b->modulation, c->e0};
     const float ones[] = {1, 1};
-    int done = PARTS * i, total = PARTS * d->c.layers;
     d->ops->combine(d->ctx, c->m, terms, ones, 2, MODULATIONS * d->c.dim);
-    if (!watch_beat(watch, done, total))
-        return false;
-    self_attention(c, b);
-    if (!watch_beat(watch, done + 1, total))
+    if (!self_attention(c, b, watch) || !watch_beat(watch, i, d->c.layers))
         return false;
     cross_attention(c, i, prompts);
-    if (!watch_beat(watch, done + 2, total))
-        return false;
-    feed_forward(c, b);
-    return true;
+    return feed_forward(c, b, watch);
 }
 
 enum rl_rc dit_forward(struct dit_clip *c, const float *x, const struct dit_prompt *const *prompts,

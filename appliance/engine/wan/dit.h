@@ -37,9 +37,9 @@ void dit_prompt_free(struct dit_prompt *prompt); /* NULL allowed */
 /* The noise level of the next dit_forward: 0..1000 (sampler_time). */
 enum rl_rc dit_time(struct dit_clip *clip, double time, struct rl_err *err) RL_NODISCARD;
 /* x f32 [c, f, h, w] with each of the clip's prompts; v[i] f32 [c, f, h, w] for prompts[i].
- * Allocates nothing. Beats before each attention and feed-forward: of a large model on a small
- * machine a whole step takes many minutes. watch may be NULL. errors: RL_CANCELED (v is of no use
- * then, x is as it was). */
+ * Allocates nothing. Beats before each attention of each prompt and each piece of the
+ * feed-forward: of a large model on a small machine a whole step takes many minutes. watch may be
+ * NULL. errors: RL_CANCELED (v is of no use then, x is as it was). */
 enum rl_rc dit_forward(struct dit_clip *clip, const float *x,
                        const struct dit_prompt *const *prompts, const struct watch *watch,
                        float *const *v, struct rl_err *err) RL_NODISCARD;
