@@ -21,31 +21,31 @@ export interface Session {
   expires_at: string | null;
 }
 
-export interface EngineRange {
-  min: number;
-  max: number;
-  step: number;
-  default: number;
-}
-
-/** null: the model has no such knob. */
+/** What a model takes and what it does when nothing is asked for; knobs it has not are left out. */
 export interface EngineModel {
   name: string;
   doc: string;
-  default: boolean;
-  width: EngineRange;
-  height: EngineRange;
-  max_pixels: number;
-  frames: EngineRange;
-  fps: EngineRange;
-  steps: EngineRange | null;
+  limits: {
+    min_px: number;
+    max_px: number;
+    px_step: number;
+    min_frames: number;
+    max_frames: number;
+    frame_step: number;
+    min_fps: number;
+    max_fps: number;
+    max_pixels: number;
+    min_steps?: number;
+    max_steps?: number;
+  };
+  defaults: { width: number; height: number; frames: number; fps: number; steps?: number };
 }
 
 export interface Engine {
   name: string;
   doc: string;
   default: boolean;
-  models: EngineModel[];
+  models: EngineModel[]; // its default first
 }
 
 export class Client extends Reeld {

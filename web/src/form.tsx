@@ -1,8 +1,8 @@
 // The form that submits a task.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { is_refusal, type EngineRange, type FieldError, type Params, type Submit } from "./api";
-import { type Choice, range_text } from "./engines";
+import { is_refusal, type FieldError, type Params, type Submit } from "./api";
+import { type Choice, type Range, range_text } from "./engines";
 import { byte_length, duration, random_id, whole } from "./format";
 import { useStore } from "./hooks";
 
@@ -250,7 +250,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
                 inputMode="numeric"
                 autocomplete="off"
                 value={values[name]}
-                placeholder={range ? String(range.default) : ""}
+                placeholder={range ? String(range.fallback) : ""}
                 {...invalid(name, error_of(name), `${name}-hint`)}
                 onInput={(e) => change({ [name]: e.currentTarget.value } as Partial<Values>)}
               />
@@ -317,7 +317,7 @@ const default_choice = (choices: Choice[]): Choice | undefined =>
 interface NumberSpec {
   name: NumberField;
   label: string;
-  range: EngineRange | undefined;
+  range: Range | undefined;
 }
 
 const LABELS: Record<NumberField, string> = {
@@ -338,8 +338,8 @@ const number_fields = (choice: Choice | undefined): NumberSpec[] =>
   }));
 
 function length_text(values: Values, choice: Choice | undefined): string {
-  const frames = Number(values.frames.trim() || choice?.ranges.frames?.default);
-  const fps = Number(values.fps.trim() || choice?.ranges.fps?.default);
+  const frames = Number(values.frames.trim() || choice?.ranges.frames?.fallback);
+  const fps = Number(values.fps.trim() || choice?.ranges.fps?.fallback);
   return frames > 0 && fps > 0 ? `Length: ${duration(frames / fps)}` : "";
 }
 

@@ -186,6 +186,29 @@ test("an error stands beside the field that it names", async () => {
   assert.notEqual(api.submits[0].idempotency_key, api.submits[1].idempotency_key);
 });
 
+test("the form offers what the chosen model takes", async () => {
+  await open();
+  await page.see("#choice option", "Default (testpattern · testcard)");
+  await page.click("summary");
+  await page.see("#width-hint", "32 to 2,048, in steps of 2");
+  await page.see(".length", "Length: 2 s");
+  assert.equal(await page.eval("document.querySelector('#steps')"), null);
+  const choose = (key) => page.eval(`(() => {
+    const e = document.querySelector("#choice");
+    e.value = ${JSON.stringify(key)};
+    e.dispatchEvent(new Event("change", { bubbles: true }));
+  })()`);
+  await choose("wan/starter");
+  await page.see("#choice-doc", "a single coloured shape");
+  await page.see("#steps-hint", "1 to 1,000");
+  await page.see("#frames-hint", "always 17");
+  const shown = "['width', 'frames', 'fps', 'steps'].map((id) => document.getElementById(id).placeholder)";
+  assert.deepEqual(await page.eval(shown), ["256", "17", "8", "20"]);
+  await choose("wan/wan2.1-t2v-1.3b");
+  await page.see("#frames-hint", "1 to 81, in steps of 4");
+  assert.deepEqual(await page.eval(shown), ["832", "81", "16", "50"]);
+});
+
 test("what the page can tell is wrong is not sent", async () => {
   await open();
   await page.click("button[type=submit]");
