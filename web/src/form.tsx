@@ -2,6 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { is_refusal, type FieldError, type Params, type Submit } from "./api";
+import { EMPTY, NUMBERS, type Draft, type NumberField } from "./draft";
 import { type Choice, type Range, range_text } from "./engines";
 import { byte_length, duration, random_id, whole } from "./format";
 import { useStore } from "./hooks";
@@ -14,10 +15,6 @@ const PRIORITIES = [
   { value: 10, name: "High" },
 ] as const;
 
-const NUMBERS = ["width", "height", "frames", "fps", "steps", "seed"] as const;
-type NumberField = (typeof NUMBERS)[number];
-type Numbers = Record<NumberField, string>;
-
 /** What another task hands over with "Use these settings". */
 export interface Settings {
   prompt: string;
@@ -25,32 +22,10 @@ export interface Settings {
   params: Params;
 }
 
-type Values = Numbers & {
-  prompt: string;
-  negative_prompt: string;
-  choice: string; // "engine/model"; "" = the server's default
-  priority: number;
-  carried: Record<string, unknown>; // settings that the form has no control for
-};
-
-const EMPTY: Values = {
-  prompt: "",
-  negative_prompt: "",
-  choice: "",
-  priority: 5,
-  width: "",
-  height: "",
-  frames: "",
-  fps: "",
-  steps: "",
-  seed: "",
-  carried: {},
-};
-
 const choice_key = (engine: string, model: string): string => `${engine}/${model}`;
 
-function from_settings({ prompt, priority, params }: Settings, choices: Choice[]): Values {
-  const values: Values = { ...EMPTY, prompt, priority };
+function from_settings({ prompt, priority, params }: Settings, choices: Choice[]): Draft {
+  const values: Draft = { ...EMPTY, prompt, priority };
   values.negative_prompt = params.negative_prompt ?? "";
   for (const name of NUMBERS) values[name] = params[name] ? String(params[name]) : "";
   if (params.seed === 0) values.seed = "0";
@@ -66,7 +41,7 @@ function from_settings({ prompt, priority, params }: Settings, choices: Choice[]
 }
 
 /** What the form can tell by itself; everything else is the server's to judge. */
-function check(values: Values): FieldError[] {
+function check(values: Draft): FieldError[] {
   const errors: FieldError[] = [];
   const bad = (field: string, detail: string) => errors.push({ field, code: "", detail });
   if (!values.prompt.trim()) bad("prompt", "Write what the video should show.");
@@ -78,7 +53,7 @@ function check(values: Values): FieldError[] {
   return errors;
 }
 
-function body_of(values: Values, choice: Choice | undefined, key: string): Submit {
+function body_of(values: Draft, choice: Choice | undefined, key: string): Submit {
   const body: Record<string, unknown> & { prompt: string } = {
     ...values.carried,
     prompt: values.prompt,
@@ -101,7 +76,8 @@ function body_of(values: Values, choice: Choice | undefined, key: string): Submi
 export function Composer({ settings }: { settings: Settings | null }) {
   const [state, store] = useStore();
   const choices = state.engines ?? [];
-  const [values, set_values] = useState<Values>(EMPTY);
+  const [values, show_values] = useState<Draft>(store.draft);
+  const set_values = (draft: Draft): void => show_values((store.draft = draft));
   const [errors, set_errors] = useState<FieldError[]>([]);
   const [trouble, set_trouble] = useState("");
   const [busy, set_busy] = useState(false);
@@ -125,8 +101,8 @@ export function Composer({ settings }: { settings: Settings | null }) {
     form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }, [errors]);
 
-  const change = (part: Partial<Values>): void => {
-    set_values({ ...values, ...part });
+  const change = (part: Partial<Draft>): void => {
+    set_values({ ...store.draft, ...part });
     const changed = Object.keys(part);
     const left = errors.filter((e) => !changed.includes(control_of(e.field) ?? ""));
     if (left.length !== errors.length) set_errors(left);
@@ -152,7 +128,8 @@ export function Composer({ settings }: { settings: Settings | null }) {
     try {
       await store.submit(body_of(values, selected(choices, values.choice), key.current));
       key.current = "";
-      set_values((v) => ({ ...v, prompt: "" }));
+      // The next one may be there already.
+      if (store.draft.prompt === values.prompt) set_values({ ...store.draft, prompt: "" });
       prompt.current?.focus();
     } catch (error) {
       if (is_refusal(error)) {
@@ -252,7 +229,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
                 value={values[name]}
                 placeholder={range ? String(range.fallback) : ""}
                 {...invalid(name, error_of(name), `${name}-hint`)}
-                onInput={(e) => change({ [name]: e.currentTarget.value } as Partial<Values>)}
+                onInput={(e) => change({ [name]: e.currentTarget.value } as Partial<Draft>)}
               />
               <ErrorText name={name} text={error_of(name)} />
               <p id={`${name}-hint`} class="hint">
@@ -337,7 +314,7 @@ const number_fields = (choice: Choice | undefined): NumberSpec[] =>
     range: choice?.ranges[name],
   }));
 
-function length_text(values: Values, choice: Choice | undefined): string {
+function length_text(values: Draft, choice: Choice | undefined): string {
   const frames = Number(values.frames.trim() || choice?.ranges.frames?.fallback);
   const fps = Number(values.fps.trim() || choice?.ranges.fps?.fallback);
   return frames > 0 && fps > 0 ? `Length: ${duration(frames / fps)}` : "";

@@ -14,6 +14,7 @@ import {
   type Task,
   type TaskEvent,
 } from "./api";
+import { EMPTY, type Draft } from "./draft";
 import { type Choice, read_engines } from "./engines";
 import { compare_ids } from "./format";
 
@@ -62,6 +63,7 @@ const SINGLES = 10; // most tasks asked for one by one in a round
 
 export class Store {
   readonly api: Client;
+  draft: Draft = EMPTY; // survives a session that ends, not a sign out
   state: State = {
     session: "unknown",
     link: "connecting",
@@ -409,6 +411,7 @@ export class Store {
     } catch (error) {
       this.failed(error);
     }
+    if (this.state.session === null) this.draft = EMPTY;
   }
 
   private signed_out(): void {

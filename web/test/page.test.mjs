@@ -267,6 +267,57 @@ test("a session that ends while the page is open asks to sign in", async () => {
   await page.see(".sign-in");
 });
 
+const value = (selector) => page.eval(`document.querySelector(${JSON.stringify(selector)}).value`);
+
+test("what is typed outlives the session, not a sign out", async () => {
+  await open();
+  await page.type("#prompt", "a long and careful prompt");
+  await page.click("summary");
+  await page.type("#seed", "7");
+  api.signed_in = false;
+  await page.click("button[type=submit]");
+  await page.type("#key", KEY);
+  await page.click("button[type=submit]", "Sign in");
+  await page.see("#prompt");
+  assert.equal(await value("#prompt"), "a long and careful prompt");
+  await page.click("button[type=submit]", "Make");
+  await page.see(".row");
+  assert.equal(api.tasks[0].params.seed, "7");
+  await page.type("#prompt", "mine");
+  await page.click(".top button", "Sign out");
+  await page.type("#key", KEY);
+  await page.click("button[type=submit]", "Sign in");
+  await page.see("#prompt");
+  assert.equal(await value("#prompt") + await value("#seed"), "");
+});
+
+test("what is typed while a task is submitted stays", async () => {
+  await open();
+  const { answer, submit } = hold_submit();
+  await page.type("#prompt", "the first");
+  await page.click("button[type=submit]");
+  await submit;
+  await page.type("#prompt", "the second");
+  answer();
+  await page.see(".row-open", "the first");
+  await page.see("button[type=submit]", "Make");
+  assert.equal(await value("#prompt"), "the second");
+});
+
+/** Lets the next submit wait for an answer. */
+function hold_submit() {
+  const real = api.submit.bind(api);
+  let answer;
+  const submit = new Promise((come) => {
+    api.submit = (body, response) => {
+      api.submit = real;
+      answer = () => real(body, response);
+      come();
+    };
+  });
+  return { submit, answer: () => answer() };
+}
+
 test("a lost server is said and found again", async () => {
   const task = api.add({});
   await open();
