@@ -78,6 +78,10 @@ const task_path = (id: string): string => `/api/v1/tasks/${encodeURIComponent(id
 export const video_path = (id: string): string => `${task_path(id)}/video`;
 export const poster_path = (id: string): string => `${task_path(id)}/poster`;
 
+/** Nothing came of the request, for certain: another one like it would be a new one. */
+export const is_final = (error: unknown): error is ReeldError =>
+  is_refusal(error) && error.status < 500;
+
 /** The server answered, and the answer is no. */
 export const is_refusal = (error: unknown): error is ReeldError =>
   error instanceof ReeldError && error.status >= 400 && !error.lost;

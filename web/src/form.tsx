@@ -1,10 +1,10 @@
 // The form that submits a task.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { is_refusal, type FieldError, type Params, type Submit } from "./api";
+import { is_final, type FieldError, type Params, type Submit } from "./api";
 import { EMPTY, NUMBERS, type Draft, type NumberField } from "./draft";
 import { type Choice, type Range, range_text } from "./engines";
-import { byte_length, duration, random_id, whole } from "./format";
+import { byte_length, duration, whole } from "./format";
 import { useStore } from "./hooks";
 
 const PROMPT_LIMIT = 32_768; // bytes, the server's default; it has the last word
@@ -53,12 +53,11 @@ function check(values: Draft): FieldError[] {
   return errors;
 }
 
-function body_of(values: Draft, choice: Choice | undefined, key: string): Submit {
+function body_of(values: Draft, choice: Choice | undefined): Submit {
   const body: Record<string, unknown> & { prompt: string } = {
     ...values.carried,
     prompt: values.prompt,
     priority: values.priority,
-    idempotency_key: key,
   };
   if (values.negative_prompt.trim()) body.negative_prompt = values.negative_prompt;
   if (values.choice && choice) {
@@ -84,7 +83,6 @@ export function Composer({ settings }: { settings: Settings | null }) {
   const [more, set_more] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const prompt = useRef<HTMLTextAreaElement>(null);
-  const key = useRef(""); // kept when no answer came, so that a second try cannot make a second task
 
   useEffect(() => {
     if (!settings) return;
@@ -106,7 +104,6 @@ export function Composer({ settings }: { settings: Settings | null }) {
     const changed = Object.keys(part);
     const left = errors.filter((e) => !changed.includes(control_of(e.field) ?? ""));
     if (left.length !== errors.length) set_errors(left);
-    key.current = "";
   };
 
   const fail = (list: FieldError[], message: string): void => {
@@ -124,16 +121,13 @@ export function Composer({ settings }: { settings: Settings | null }) {
     set_busy(true);
     set_trouble("");
     set_errors([]);
-    key.current ||= random_id();
     try {
-      await store.submit(body_of(values, selected(choices, values.choice), key.current));
-      key.current = "";
+      await store.submit(body_of(values, selected(choices, values.choice)));
       // The next one may be there already.
       if (store.draft.prompt === values.prompt) set_values({ ...store.draft, prompt: "" });
       prompt.current?.focus();
     } catch (error) {
-      if (is_refusal(error)) {
-        key.current = "";
+      if (is_final(error)) {
         fail(error.errors, error.message);
       } else {
         const why = (error as Error).message;

@@ -6,6 +6,7 @@ import {
   ReeldError,
   UNFINISHED,
   isFinished,
+  is_final,
   is_refusal,
   type ProgressEvent,
   type Session,
@@ -16,7 +17,7 @@ import {
 } from "./api";
 import { EMPTY, type Draft } from "./draft";
 import { type Choice, read_engines } from "./engines";
-import { compare_ids } from "./format";
+import { compare_ids, random_id } from "./format";
 
 export interface Filter {
   name: string;
@@ -78,6 +79,7 @@ export class Store {
     spoken: "",
     now_ms: Date.now(),
   };
+  private pending = { key: "", body: "" }; // what was submitted and may have become a task
   private readonly listeners = new Set<() => void>();
   private timer: ReturnType<typeof setTimeout> | undefined;
   private running = false;
@@ -307,16 +309,23 @@ export class Store {
     this.poke();
   }
 
-  /** Throws what the server said, for the form to show. */
+  /** Throws what the server said, for the form to show. The same body again is the same task. */
   async submit(body: Submit): Promise<Task> {
+    const text = JSON.stringify(body);
+    if (!this.pending.key || this.pending.body !== text) {
+      this.pending = { key: random_id(), body: text };
+    }
+    const { pending } = this;
     try {
-      const task = await this.api.submit(body);
+      const task = await this.api.submit({ ...body, idempotency_key: pending.key });
+      pending.key = "";
       this.put(task);
       this.set({ spoken: "Task submitted" });
       this.poke();
       return task;
     } catch (error) {
-      if (is_refusal(error) && error.status === 401) this.failed(error);
+      if (is_refusal(error) && error.status === 401) this.failed(error); // an earlier try may have got in
+      else if (is_final(error)) pending.key = "";
       throw error;
     }
   }
@@ -411,7 +420,9 @@ export class Store {
     } catch (error) {
       this.failed(error);
     }
-    if (this.state.session === null) this.draft = EMPTY;
+    if (this.state.session !== null) return;
+    this.draft = EMPTY;
+    this.pending.key = "";
   }
 
   private signed_out(): void {

@@ -337,23 +337,42 @@ test("a lost server is said and found again", async () => {
   await page.see(".row-open", "in the dark");
 });
 
-test("a second try after no answer carries the same key", async () => {
+test("the same body after no answer carries the same key, another one a new key", async () => {
   await open();
   await page.see(".empty");
   const submit = api.submit.bind(api);
-  api.submit = (body, response) => {
-    api.submits.push(body);
-    api.submit = submit;
-    response.writeHead(503, { "Content-Type": "application/problem+json" });
-    response.end(JSON.stringify({ status: 503, code: "UNAVAILABLE", detail: "Starting again." }));
+  const trouble = (status, detail) =>
+    (api.submit = (body, response) => {
+      api.submits.push(body);
+      api.submit = submit;
+      response.writeHead(status, { "Content-Type": "application/problem+json" });
+      response.end(JSON.stringify({ status, code: "TROUBLE", detail, errors: [] }));
+    });
+  const attempt = async (text, status = 0, detail = "") => {
+    if (status) trouble(status, detail);
+    if (text) await page.type("#prompt", text);
+    await page.click("button[type=submit]", "Make");
+    if (status) await page.see("form .error", detail);
+    else await page.until("document.querySelector('#prompt').value === ''");
+    return api.submits.at(-1).idempotency_key;
   };
-  await page.type("#prompt", "once");
-  await page.click("button[type=submit]");
-  await page.see("form .error", "Starting again. Nothing is lost");
-  await page.click("button[type=submit]");
-  await page.see(".row-open", "once");
-  assert.equal(api.submits.length, 2);
-  assert.equal(api.submits[0].idempotency_key, api.submits[1].idempotency_key);
+  const first = await attempt("once", 503, "Starting again. Nothing is lost");
+  assert.equal(await attempt("", 500, "Broken. Nothing is lost"), first, "a 500 may come after the task");
+  await page.type("#prompt", "on");
+  assert.equal(await attempt("once"), first, "typed over and back");
+  const refused = await attempt("once", 429, "Too many.");
+  assert.notEqual(refused, first, "it has become a task");
+  const lost = await attempt("", 503, "Later.");
+  assert.notEqual(lost, refused, "a refusal ends it");
+  api.signed_in = false;
+  await page.click("button[type=submit]", "Make");
+  await page.type("#key", KEY);
+  await page.click("button[type=submit]", "Sign in");
+  assert.equal(await attempt("", 503, "Not yet."), lost, "signing in again does not");
+  await page.click(".row-open");
+  await page.click("dialog button", "Use these settings");
+  await page.type("#prompt", "other");
+  assert.notEqual(await attempt(""), lost, "other content");
 });
 
 test("cancel: at once while waiting, stopping while it runs", async () => {
