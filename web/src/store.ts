@@ -79,6 +79,7 @@ export class Store {
     spoken: "",
     now_ms: Date.now(),
   };
+  private extra = 0; // rows that "Load more" has brought beyond the first page
   private pending = { key: "", body: "" }; // what was submitted and may have become a task
   private readonly listeners = new Set<() => void>();
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -222,8 +223,11 @@ export class Store {
   private show_progress({ type: _, ...part }: ProgressEvent): void {
     const { tasks, detail } = this.state;
     const move = (t: Task): Task => (t.task_id === part.task_id && t.status === "PROCESSING" ? { ...t, ...part } : t);
-    this.set({ tasks: tasks && tasks.map(move), now_ms: Date.now() });
-    if (detail?.task) this.set({ detail: { ...detail, task: move(detail.task) } });
+    this.set({
+      tasks: tasks && tasks.map(move),
+      detail: detail?.task ? { ...detail, task: move(detail.task) } : detail,
+      now_ms: Date.now(),
+    });
   }
 
   /** Bring the list up to date: its first page, then whatever older rows may still change. */
@@ -238,8 +242,10 @@ export class Store {
     let older: Task[] = [];
     let next = page.next;
     if (last && page.next !== null && known.some((t) => compare_ids(t.task_id, last.task_id) >= 0)) {
-      older = known.filter((t) => compare_ids(t.task_id, last.task_id) < 0);
-      if (older.length) next = this.state.next;
+      const beyond = known.filter((t) => compare_ids(t.task_id, last.task_id) < 0);
+      older = beyond.slice(0, this.extra); // new tasks push rows out of the page: not for ever
+      const end = older[older.length - 1];
+      if (end) next = older.length < beyond.length ? end.task_id : this.state.next;
     }
     let unfinished = page.data.some(unfinished_task);
     const hides_active = filter.status.length > 0 || older.some(unfinished_task);
@@ -291,6 +297,7 @@ export class Store {
         const tasks = this.state.tasks ?? [];
         const have = new Set(tasks.map((t) => t.task_id));
         const more = page.data.filter((t) => !have.has(t.task_id));
+        this.extra += page.data.length;
         this.set({ tasks: [...tasks, ...more], next: page.next });
         if (!this.active && more.some(unfinished_task)) {
           this.active = true;
@@ -305,6 +312,7 @@ export class Store {
 
   choose(filter: Filter): void {
     if (filter === this.state.filter) return;
+    this.extra = 0;
     this.set({ filter, tasks: null, next: null });
     this.poke();
   }
@@ -429,6 +437,7 @@ export class Store {
     clearTimeout(this.timer);
     this.unwatch();
     this.active = false;
+    this.extra = 0;
     this.detail_version = "";
     this.set({
       session: null,

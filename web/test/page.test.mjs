@@ -411,6 +411,31 @@ test("filters and further pages", async () => {
   await page.until("document.querySelectorAll('.row').length === 1");
 });
 
+test("a page left open keeps no more rows than were asked for", async () => {
+  const make = (from, to) => {
+    for (let i = from; i < to; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
+  };
+  const rows = (n) => page.until(`document.querySelectorAll('.row').length === ${n}`);
+  const newest = (i) => page.until(`document.querySelector('.row-open')?.innerText === 'clip ${i}'`);
+  make(0, 130);
+  await open();
+  await rows(50);
+  make(130, 150);
+  await newest(149);
+  await rows(50);
+  await page.click(".more");
+  await rows(100);
+  make(150, 190);
+  await newest(189);
+  await rows(100);
+  for (const n of [150, 190]) {
+    await page.click(".more");
+    await rows(n);
+  }
+  const names = await page.eval("[...document.querySelectorAll('.row-open')].map((e) => e.innerText)");
+  assert.deepEqual(names, [...names.keys()].map((i) => `clip ${189 - i}`), "every row once, none left out");
+});
+
 test("an unfinished task beyond the first page is still followed", async () => {
   const old = api.add({ prompt: "old and slow" });
   for (let i = 0; i < 60; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
