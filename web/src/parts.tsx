@@ -3,6 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { poster_path, type Task } from "./api";
 import { duration } from "./format";
+import { useStore } from "./hooks";
 import { status_word } from "./store";
 
 export const Reel = () => (
@@ -14,6 +15,20 @@ export const Reel = () => (
     />
   </svg>
 );
+
+/** Why the last action was not done; in front of whatever is open. */
+export function Refused({ class: name }: { class: string }) {
+  const [{ refused }, store] = useStore();
+  if (!refused) return null;
+  return (
+    <p class={`${name} refused`}>
+      {refused}
+      <button type="button" class="close" aria-label="Close this message" onClick={() => store.dismiss()}>
+        ×
+      </button>
+    </p>
+  );
+}
 
 export const Badge = ({ task }: { task: Task }) => (
   <span class={`badge badge-${task.status.toLowerCase()}`}>

@@ -51,6 +51,7 @@ export interface State {
   canceling: ReadonlySet<string>;
   detail: Detail | null;
   trouble: string; // an answer that nobody expected
+  refused: string; // what came of the last thing that the user asked for, when it was not done
   spoken: string; // for the live region
   now_ms: number;
 }
@@ -76,6 +77,7 @@ export class Store {
     canceling: new Set(),
     detail: null,
     trouble: "",
+    refused: "",
     spoken: "",
     now_ms: Date.now(),
   };
@@ -169,6 +171,17 @@ export class Store {
     this.failures++;
     if (error instanceof ReeldError && error.lost) this.set({ link: "lost", now_ms: Date.now() });
     else this.set({ link: this.lamp(), trouble: String((error as Error).message ?? error) });
+  }
+
+  /** An action failed. Whether the server is there is another matter: only that is the poller's. */
+  private refuse(what: string, error: unknown): void {
+    const { status, lost } = error instanceof ReeldError ? error : { status: 0, lost: false };
+    if (status === 401 || lost) this.failed(error);
+    if (status !== 401) this.set({ refused: `${what}: ${(error as Error).message}` });
+  }
+
+  dismiss(): void {
+    if (this.state.refused) this.set({ refused: "" });
   }
 
   /** Follow the stream of all events. Progress is shown as it is; all else is a reason to look. */
@@ -290,7 +303,7 @@ export class Store {
   async load_more(): Promise<void> {
     const { next, filter, loading_more } = this.state;
     if (!next || loading_more) return;
-    this.set({ loading_more: true });
+    this.set({ loading_more: true, refused: "" });
     try {
       const page = await this.api.list({ status: filter.status, limit: PAGE, after: next });
       if (filter === this.state.filter) {
@@ -305,7 +318,7 @@ export class Store {
         }
       }
     } catch (error) {
-      this.failed(error);
+      this.refuse("No more tasks were loaded", error);
     }
     this.set({ loading_more: false });
   }
@@ -313,7 +326,7 @@ export class Store {
   choose(filter: Filter): void {
     if (filter === this.state.filter) return;
     this.extra = 0;
-    this.set({ filter, tasks: null, next: null });
+    this.set({ filter, tasks: null, next: null, refused: "" });
     this.poke();
   }
 
@@ -324,6 +337,7 @@ export class Store {
       this.pending = { key: random_id(), body: text };
     }
     const { pending } = this;
+    this.dismiss();
     try {
       const task = await this.api.submit({ ...body, idempotency_key: pending.key });
       pending.key = "";
@@ -339,13 +353,13 @@ export class Store {
   }
 
   async cancel(id: string): Promise<void> {
-    this.set({ canceling: new Set([...this.state.canceling, id]) });
+    this.set({ canceling: new Set([...this.state.canceling, id]), refused: "" });
     try {
       // Hard, whatever it looked like here: it may have begun to run since.
       this.put(await this.api.cancel(id, { mode: "hard" }));
     } catch (error) {
       // Finished in the meantime: the next look shows how.
-      if (!is_refusal(error) || error.status !== 409) this.failed(error);
+      if (!is_refusal(error) || error.status !== 409) this.refuse("Not canceled", error);
     }
     const canceling = new Set(this.state.canceling);
     canceling.delete(id);
@@ -422,11 +436,12 @@ export class Store {
   }
 
   async sign_out(): Promise<void> {
+    this.dismiss();
     try {
       await this.api.sign_out();
       this.signed_out();
     } catch (error) {
-      this.failed(error);
+      this.refuse("Not signed out", error);
     }
     if (this.state.session !== null) return;
     this.draft = EMPTY;
@@ -447,6 +462,7 @@ export class Store {
       next: null,
       detail: null,
       trouble: "",
+      refused: "",
     });
   }
 }

@@ -106,7 +106,7 @@ test("while the stream is open nothing is asked in vain", async () => {
   api.progress(task, { step: 20, progress: 99 });
   await page.until("document.querySelector('dialog progress').value === 99");
   api.move(task, "FAILED", { error_code: "OUTPUT_INVALID", error_msg: "constant frames" });
-  await page.see("dialog .badge", "Failed");
+  await page.see(".detail-state .badge", "Failed");
   await page.see("dialog .history", "Failed");
 });
 
@@ -388,6 +388,43 @@ test("cancel: at once while waiting, stopping while it runs", async () => {
   api.move(running, "CANCELED");
   await page.see(`[data-task="${running.task_id}"] .badge`, "Canceled");
   assert.equal(await page.eval("document.querySelectorAll('.cancel').length"), 0);
+});
+
+test("a refused action is said until it is closed or the next one", async () => {
+  const task = api.add({});
+  for (let i = 0; i < 60; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
+  await open();
+  const route = api.route.bind(api);
+  let refuse = /cancel|after=|DELETE/;
+  api.route = (method, url, body, request, response) => {
+    if (!refuse?.test(`${method} ${url.pathname}${url.search}`)) return route(method, url, body, request, response);
+    response.writeHead(500, { "Content-Type": "application/problem+json" });
+    response.end(JSON.stringify({ status: 500, code: "INTERNAL", detail: "It broke.", errors: [] }));
+  };
+  const round = async () => {
+    const seen = api.requests.length;
+    api.move(api.tasks[0], "SUCCEEDED"); // an event: the page looks
+    while (!api.requests.slice(seen).some((r) => r.startsWith("GET /api/v1/tasks"))) await new Promise((done) => setTimeout(done, 20));
+    await new Promise((done) => setTimeout(done, 200));
+  };
+  await page.click(".more");
+  await page.see(".refused", "No more tasks were loaded: It broke.");
+  await round();
+  await page.see(".refused", "It broke.");
+  await page.see(".link-live");
+  await page.click(".refused .close");
+  await page.until("!document.querySelector('.refused')");
+  await page.click(".top button", "Sign out");
+  await page.see(".refused", "Not signed out: It broke.");
+  await page.eval(`location.hash = 'task-${task.task_id}'`);
+  await page.click("dialog .cancel");
+  await page.see("dialog .refused", "Not canceled: It broke.");
+  await round();
+  await page.see("dialog .refused", "Not canceled: It broke.");
+  refuse = null;
+  await page.click("dialog .cancel");
+  await page.see(".detail-state .badge", "Canceled");
+  await page.until("!document.querySelector('.refused')");
 });
 
 test("filters and further pages", async () => {
