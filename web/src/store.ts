@@ -131,7 +131,10 @@ export class Store {
     this.running = true;
     this.again = false;
     try {
-      if (this.state.session === "unknown") this.set({ session: await this.api.session() });
+      if (this.state.session === "unknown") {
+        this.set({ session: await this.api.session() });
+        this.follow_hash(); // it may have waited for the sign in
+      }
       if (this.state.session) {
         if (!this.state.engines) {
           this.set({ engines: read_engines((await this.api.engines()).data) });
@@ -380,7 +383,9 @@ export class Store {
   }
 
   open(id: string): void {
-    location.hash = `task-${id}`;
+    const hash = `#task-${id}`;
+    if (location.hash === hash) this.follow_hash();
+    else location.hash = hash;
   }
 
   close(): void {

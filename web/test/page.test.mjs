@@ -525,6 +525,23 @@ test("a link to a task opens it; one to no task says so", async () => {
   await page.until("!document.querySelector('dialog').open");
 });
 
+test("a link to a task opens it after the sign in that it needs", async () => {
+  const task = api.add({ prompt: "linked" });
+  api.signed_in = false;
+  page = await browser.page(`${api.url}#task-${task.task_id}`);
+  const sign_in = async () => {
+    await page.type("#key", KEY);
+    await page.click("button[type=submit]", "Sign in");
+  };
+  await sign_in();
+  await page.see("dialog .detail-prompt", "linked");
+  api.signed_in = false;
+  api.move(task, "PROCESSING");
+  await sign_in();
+  await page.see("dialog .detail-prompt", "linked");
+  await page.see(".detail-state .badge", "Running");
+});
+
 for (const width of [360, 1280]) {
   test(`nothing is wider than the window at ${width} px`, async () => {
     api.add({ prompt: "w".repeat(300) });
