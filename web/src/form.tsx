@@ -80,6 +80,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
   const [errors, set_errors] = useState<FieldError[]>([]);
   const [trouble, set_trouble] = useState("");
   const [busy, set_busy] = useState(false);
+  const [made, set_made] = useState(""); // the task that the last submit made
   const [more, set_more] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const prompt = useRef<HTMLTextAreaElement>(null);
@@ -89,6 +90,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
     set_values(from_settings(settings, choices));
     set_errors([]);
     set_trouble("");
+    set_made("");
     set_more(true);
     prompt.current?.focus();
     form.current?.scrollIntoView({ block: "start" });
@@ -101,6 +103,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
 
   const change = (part: Partial<Draft>): void => {
     set_values({ ...store.draft, ...part });
+    set_made("");
     const changed = Object.keys(part);
     const left = errors.filter((e) => !changed.includes(control_of(e.field) ?? ""));
     if (left.length !== errors.length) set_errors(left);
@@ -119,10 +122,12 @@ export function Composer({ settings }: { settings: Settings | null }) {
     const own = check(values);
     if (own.length) return fail(own, "");
     set_busy(true);
+    set_made("");
     set_trouble("");
     set_errors([]);
     try {
-      await store.submit(body_of(values, selected(choices, values.choice)));
+      const task = await store.submit(body_of(values, selected(choices, values.choice)));
+      set_made(task.task_id);
       // The next one may be there already.
       if (store.draft.prompt === values.prompt) set_values({ ...store.draft, prompt: "" });
       prompt.current?.focus();
@@ -263,6 +268,11 @@ export function Composer({ settings }: { settings: Settings | null }) {
       <button type="submit" class="primary" aria-disabled={busy}>
         {busy ? "Submitting…" : "Make the video"}
       </button>
+      {made && (
+        <p class="hint made">
+          Submitted · <a href={`#task-${made}`}>show it</a>
+        </p>
+      )}
     </form>
   );
 }

@@ -344,6 +344,7 @@ export class Store {
     try {
       const task = await this.api.submit({ ...body, idempotency_key: pending.key });
       pending.key = "";
+      if (!shown(this.state.filter, task)) this.choose(FILTERS[0]!);
       this.put(task);
       this.set({ spoken: "Task submitted" });
       this.poke();
@@ -375,10 +376,12 @@ export class Store {
     const { filter, tasks, detail } = this.state;
     this.puts++;
     if (!isFinished(task)) this.active = true;
-    const others = (tasks ?? []).filter((t) => t.task_id !== task.task_id);
-    const kept = shown(filter, task) ? [...others, task] : others;
-    kept.sort((a, b) => compare_ids(b.task_id, a.task_id));
-    this.set({ tasks: kept });
+    if (tasks) {
+      const others = tasks.filter((t) => t.task_id !== task.task_id);
+      const kept = shown(filter, task) ? [...others, task] : others;
+      kept.sort((a, b) => compare_ids(b.task_id, a.task_id));
+      this.set({ tasks: kept });
+    }
     if (detail?.id === task.task_id) this.set({ detail: { ...detail, task } });
   }
 

@@ -209,6 +209,25 @@ test("the form offers what the chosen model takes", async () => {
   assert.deepEqual(await page.eval(shown), ["832", "81", "16", "50"]);
 });
 
+test("a submit is confirmed at the button, and its task is in the list", async () => {
+  api.move(api.add({ prompt: "an old one" }), "FAILED");
+  await open({ width: 360, height: 780 });
+  await page.click(".chips button", "Failed");
+  await page.see(".row-open", "an old one");
+  await page.type("#prompt", "a new one");
+  await page.click("button[type=submit]", "Make");
+  await page.see(".made", "Submitted · show it");
+  const box = await page.eval("document.querySelector('.made').getBoundingClientRect().toJSON()");
+  assert.ok(box.top > 0 && box.bottom < 780, "in sight");
+  await page.see(".chips [aria-pressed=true]", "All");
+  await page.see(".row-open", "a new one");
+  await page.click(".made a");
+  await page.see("dialog .detail-prompt", "a new one");
+  await page.click("dialog .close");
+  await page.type("#prompt", "the next");
+  await page.until("!document.querySelector('.made')");
+});
+
 test("what the page can tell is wrong is not sent", async () => {
   await open();
   await page.click("button[type=submit]");
