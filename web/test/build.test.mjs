@@ -48,6 +48,14 @@ test("two builds are equal and the tables decode to the files", () => {
   }
 });
 
+test("the styles work in the oldest browsers that the build is for", () => {
+  const css = readFileSync(join(web, "src/app.css"), "utf8");
+  assert.doesNotMatch(css, /color-mix\(/, "Chrome 111, Firefox 113, Safari 16.2");
+  const guarded = /@supports selector\(:has\(a\)\) \{\n(?:  .*\n|\n)*\}\n/g;
+  assert.match(css.match(guarded)?.join("") ?? "", /outline: none/);
+  assert.doesNotMatch(css.replace(guarded, ""), /outline: none/, "Firefox before 121 has no :has()");
+});
+
 test("the lock file names no place to download from", () => {
   assert.doesNotMatch(readFileSync(join(web, "package-lock.json"), "utf8"), /"resolved"/);
 });
