@@ -80,6 +80,8 @@ test("client.d.ts is what the client's sources say, and serves a strict program"
       await reeld.submit({ prompt: "x", fames: 3 });
       const page = await reeld.list({ status: ["QUEUED"] });
       await reeld.cancel(page.data[0]!.task_id, { mode: "hard" });
+      const callback = await verifyWebhook(new Headers(), "", "");
+      if (callback.type === "endpoint.test") callback.endpoint_id.length; else callback.attempt + 1;
       try { (await verifyWebhook(new Headers(), "", "")).task_id; } catch (e) { if (e instanceof ReeldError) e.errors[0]?.field; }
       `,
     );
