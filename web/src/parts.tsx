@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { poster_path, type Task } from "./api";
 import { duration } from "./format";
 import { useStore } from "./hooks";
-import { status_word } from "./store";
+import { is_stopping, status_word } from "./store";
 
 export const Reel = () => (
   <svg class="reel" viewBox="0 0 24 24" aria-hidden="true">
@@ -35,9 +35,6 @@ export const Badge = ({ task }: { task: Task }) => (
     {is_stopping(task) ? "Stopping" : status_word(task.status)}
   </span>
 );
-
-export const is_stopping = (task: Task): boolean =>
-  task.status === "PROCESSING" && task.cancel_mode === "hard";
 
 const PHASES: Record<string, string> = {
   load: "Loading the model",

@@ -52,7 +52,7 @@ export interface State {
   detail: Detail | null;
   trouble: string; // an answer that nobody expected
   refused: string; // what came of the last thing that the user asked for, when it was not done
-  spoken: string; // for the live region
+  spoken: string; // for the live region, by say()
   now_ms: number;
 }
 
@@ -82,6 +82,7 @@ export class Store {
     now_ms: Date.now(),
   };
   private extra = 0; // rows that "Load more" has brought beyond the first page
+  private told: string[] = []; // the tasks and states that were announced last
   private pending = { key: "", body: "" }; // what was submitted and may have become a task
   private readonly listeners = new Set<() => void>();
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -263,17 +264,22 @@ export class Store {
       const end = older[older.length - 1];
       if (end) next = older.length < beyond.length ? end.task_id : this.state.next;
     }
+    let left: Task[] = []; // what ended and so is no longer among those that the filter shows
     let unfinished = page.data.some(unfinished_task);
     const hides_active = filter.status.length > 0 || older.some(unfinished_task);
     if (hides_active) {
       const active = await this.api.list({ status: UNFINISHED, limit: 200 });
       unfinished = active.data.length > 0;
       older = await this.update_older(older, active.data);
+      if (filter.status.length) {
+        const there = new Set([...page.data, ...older].map((t) => t.task_id));
+        left = await this.update_older(known.filter((t) => unfinished_task(t) && !there.has(t.task_id)), active.data);
+      }
     }
     if (stale()) return;
     this.active = unfinished;
     const tasks = [...page.data, ...older.filter((t) => shown(filter, t))];
-    this.announce(known, tasks);
+    this.announce(known, [...page.data, ...older, ...left]);
     this.set({ tasks, next });
   }
 
@@ -298,9 +304,21 @@ export class Store {
       const old = was.get(t.task_id);
       return old && !isFinished(old) && isFinished(t);
     });
-    if (!ended.length) return;
-    const words = ended.slice(0, 3).map((t) => `${t.prompt.slice(0, 60)}: ${status_word(t.status)}`);
-    this.set({ spoken: words.join(". ") });
+    this.tell(ended.slice(0, 3));
+  }
+
+  /** What became of tasks: once, though the answer to a cancel and the list both bring it. */
+  private tell(tasks: Task[]): void {
+    const key = (t: Task): string => `${t.task_id} ${news_of(t)}`;
+    const fresh = tasks.filter((t) => !this.told.includes(key(t)));
+    if (!fresh.length) return;
+    this.told = fresh.map(key);
+    this.say(fresh.map(news_of).join(". "));
+  }
+
+  /** A live region that is given the text it holds already would stay silent. */
+  private say(text: string): void {
+    this.set({ spoken: text === this.state.spoken ? `${text}\u00a0` : text });
   }
 
   async load_more(): Promise<void> {
@@ -346,7 +364,7 @@ export class Store {
       pending.key = "";
       if (!shown(this.state.filter, task)) this.choose(FILTERS[0]!);
       this.put(task);
-      this.set({ spoken: "Task submitted" });
+      this.say("Task submitted");
       this.poke();
       return task;
     } catch (error) {
@@ -360,7 +378,9 @@ export class Store {
     this.set({ canceling: new Set([...this.state.canceling, id]), refused: "" });
     try {
       // Hard, whatever it looked like here: it may have begun to run since.
-      this.put(await this.api.cancel(id, { mode: "hard" }));
+      const task = await this.api.cancel(id, { mode: "hard" });
+      this.put(task);
+      this.tell([task]);
     } catch (error) {
       // Finished in the meantime: the next look shows how.
       if (!is_refusal(error) || error.status !== 409) this.refuse("Not canceled", error);
@@ -471,9 +491,17 @@ export class Store {
       detail: null,
       trouble: "",
       refused: "",
+      spoken: "",
     });
   }
 }
+
+const news_of = (task: Task): string =>
+  `${task.prompt.slice(0, 60)}: ${is_stopping(task) ? "Stopping" : status_word(task.status)}`;
+
+/** A hard cancel was asked for, and the run has not ended yet. */
+export const is_stopping = (task: Task): boolean =>
+  task.status === "PROCESSING" && task.cancel_mode === "hard";
 
 const unfinished_task = (task: Task): boolean => !isFinished(task);
 

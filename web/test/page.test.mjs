@@ -409,6 +409,45 @@ test("cancel: at once while waiting, stopping while it runs", async () => {
   assert.equal(await page.eval("document.querySelectorAll('.cancel').length"), 0);
 });
 
+test("what happens is announced, and the focus has somewhere to go", async () => {
+  const [one, two, three] = ["one", "two", "three"].map((prompt) => api.add({ prompt }));
+  api.move(three, "PROCESSING", { phase: "denoise" });
+  await open();
+  await page.eval(`window.heard = []; void new MutationObserver(() => heard.push(document.querySelector(".unseen").textContent.trim()))
+    .observe(document.querySelector(".unseen"), { childList: true, characterData: true, subtree: true })`);
+  const cancel = async (task) => {
+    await page.see(`[data-task="${task.task_id}"] .cancel`);
+    await page.eval(`(() => {
+      const e = document.querySelector('[data-task="${task.task_id}"] .cancel');
+      e.focus();
+      e.click();
+    })()`);
+  };
+  await cancel(three);
+  await page.see(".unseen", "three: Stopping");
+  await cancel(one);
+  await page.see(".unseen", "one: Canceled");
+  await page.until(`document.activeElement === document.querySelector('[data-task="${one.task_id}"] .row-open')`);
+  await page.click(".chips button", "Waiting");
+  await cancel(two);
+  await page.until("!document.querySelector('.row')");
+  await page.until("document.activeElement.innerText === 'Waiting'");
+  await page.click(".chips button", "Running");
+  await page.see(".row-open", "three");
+  api.move(three, "SUCCEEDED");
+  await page.see(".unseen", "three: Succeeded");
+  for (let i = 0; i < 2; i++) {
+    await page.type("#prompt", `again ${i}`);
+    await page.click("button[type=submit]", "Make");
+    await page.see(".row-open", `again ${i}`);
+  }
+  const heard = ["three: Stopping", "one: Canceled", "two: Canceled", "three: Succeeded", "Task submitted", "Task submitted"];
+  assert.deepEqual((await page.eval("heard")).filter(Boolean), heard);
+  await page.click(".top button", "Sign out");
+  await page.see(".sign-in");
+  assert.equal(await page.text(".unseen"), "");
+});
+
 test("a refused action is said until it is closed or the next one", async () => {
   const task = api.add({});
   for (let i = 0; i < 60; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
