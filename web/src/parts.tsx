@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { poster_path, type Task } from "./api";
-import { duration } from "./format";
+import { coming, duration } from "./format";
 import { useStore } from "./hooks";
 import { is_stopping, status_word } from "./store";
 
@@ -51,17 +51,22 @@ const phase_word = (phase: string | null): string =>
 export function progress_text(task: Task): string {
   const parts = [phase_word(task.phase)];
   if (task.step !== null && task.total_steps) parts[0] += `, step ${task.step} of ${task.total_steps}`;
-  if (task.eta_seconds !== null) parts.push(`about ${duration(Math.ceil(task.eta_seconds))} left`);
+  if (task.eta_seconds) parts.push(`about ${duration(Math.ceil(task.eta_seconds))} left`);
   return parts.join(" · ");
 }
 
 export function waiting_text(task: Task): string {
   if (task.status === "CREATED") return "Waiting for its inputs";
+  const now_ms = Date.now();
+  if (task.not_before && Date.parse(task.not_before) > now_ms) {
+    const what = task.retry_count > 0 ? "Tries again" : "Starts";
+    return `${what} at ${coming(task.not_before, now_ms)}`;
+  }
   const parts = [
     task.queue_position ? `Number ${task.queue_position} in the queue` : "In the queue",
   ];
   if (task.retry_count > 0) parts.push(`try ${task.attempt + 1}`);
-  if (task.eta_seconds !== null) parts.push(`about ${duration(Math.ceil(task.eta_seconds))}`);
+  if (task.eta_seconds) parts.push(`about ${duration(Math.ceil(task.eta_seconds))}`);
   return parts.join(" · ");
 }
 

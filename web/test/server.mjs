@@ -101,6 +101,8 @@ export class Api {
       worker_id: null,
       created_at: SHIFT_MS(seconds_ago),
       queued_at: SHIFT_MS(seconds_ago),
+      run_at: null,
+      not_before: null,
       started_at: null,
       finished_at: null,
       error_code: null,
