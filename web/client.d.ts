@@ -48,6 +48,9 @@ export interface Task {
     poll_after_ms: number | null;
     created_at: string;
     updated_at: string;
+    run_at: string | null;
+    /** Set while a waiting task is put off: until `run_at`, or before its next try. */
+    not_before: string | null;
     queued_at: string | null;
     started_at: string | null;
     finished_at: string | null;
@@ -159,8 +162,15 @@ export declare class ReeldError extends Error {
     get lost(): boolean;
 }
 
-/** The body of a callback. */
-export interface Callback {
+/** The body of a callback: what became of a task, or the test that `reeld endpoint test` sends. */
+export type Callback = TaskCallback | EndpointTest;
+export interface EndpointTest {
+    type: "endpoint.test";
+    timestamp: string;
+    task_id: null;
+    endpoint_id: string;
+}
+export interface TaskCallback {
     type: "task.succeeded" | "task.failed" | "task.timeout";
     timestamp: string;
     task_id: string;
@@ -178,8 +188,8 @@ export type HeaderBag = {
 } | Record<string, string | string[] | undefined>;
 /**
  * The callback in a request's raw body, once its signature holds and it is not older or newer than
- * 5 minutes; else a ReeldError with status 401. `secret` begins with whsec_. Delivery is at least
- * once: remember the header webhook-id. source: Standard Webhooks 1.0.
+ * 5 minutes; else a ReeldError with status 401. A `secret` that begins with whsec_ is base64, another
+ * one is its own bytes. Delivery is at least once: remember the header webhook-id. source: Standard Webhooks 1.0.
  */
 export declare function verifyWebhook(headers: HeaderBag, body: string | Uint8Array | ArrayBuffer, secret: string): Promise<Callback>;
 

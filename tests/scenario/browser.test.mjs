@@ -33,6 +33,20 @@ test('from the sign-in link to a video that plays', { skip }, async (t) => {
     assert.equal((await server.ids()).length, 1);
 });
 
+test('the form offers what the starter model takes', { skip }, async (t) => {
+    const server = await serve(t, { set: { 'engine.default': '' } });
+    const { json } = await server.get('/api/v1/engines');
+    if (json.data.find((engine) => engine.default).name !== 'wan') return t.skip('built without the starter model');
+    const page = await open(t, server);
+    await page.see('#choice option', 'Default (wan · starter)');
+    await page.click('summary');
+    const { limits, defaults } = json.data.find((engine) => engine.name === 'wan').models[0];
+    await page.see('#steps-hint', `1 to ${limits.max_steps.toLocaleString('en')}`);
+    await page.see('#width-hint', `${limits.min_px} to ${limits.max_px.toLocaleString('en')}`);
+    assert.equal(await page.eval('document.querySelector("#steps").placeholder'), String(defaults.steps));
+    assert.deepEqual(page.problems, []);
+});
+
 test('the browser\'s EventSource: every event once, across a restart of the server', { skip }, async (t) => {
     const server = await serve(t);
     const page = await open(t, server);

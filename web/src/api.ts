@@ -21,31 +21,31 @@ export interface Session {
   expires_at: string | null;
 }
 
-export interface EngineRange {
-  min: number;
-  max: number;
-  step: number;
-  default: number;
-}
-
-/** null: the model has no such knob. */
+/** What a model takes and what it does when nothing is asked for; knobs it has not are left out. */
 export interface EngineModel {
   name: string;
   doc: string;
-  default: boolean;
-  width: EngineRange;
-  height: EngineRange;
-  max_pixels: number;
-  frames: EngineRange;
-  fps: EngineRange;
-  steps: EngineRange | null;
+  limits: {
+    min_px: number;
+    max_px: number;
+    px_step: number;
+    min_frames: number;
+    max_frames: number;
+    frame_step: number;
+    min_fps: number;
+    max_fps: number;
+    max_pixels: number;
+    min_steps?: number;
+    max_steps?: number;
+  };
+  defaults: { width: number; height: number; frames: number; fps: number; steps?: number };
 }
 
 export interface Engine {
   name: string;
   doc: string;
   default: boolean;
-  models: EngineModel[];
+  models: EngineModel[]; // its default first
 }
 
 export class Client extends Reeld {
@@ -77,6 +77,10 @@ const task_path = (id: string): string => `/api/v1/tasks/${encodeURIComponent(id
 /** Same-origin addresses of a task's files: the page's own policy allows no other. */
 export const video_path = (id: string): string => `${task_path(id)}/video`;
 export const poster_path = (id: string): string => `${task_path(id)}/poster`;
+
+/** Nothing came of the request, for certain: another one like it would be a new one. */
+export const is_final = (error: unknown): error is ReeldError =>
+  is_refusal(error) && error.status < 500;
 
 /** The server answered, and the answer is no. */
 export const is_refusal = (error: unknown): error is ReeldError =>

@@ -8,7 +8,7 @@ import { DetailDialog } from "./detail";
 import { Composer, type Settings } from "./form";
 import { StoreContext, useStore } from "./hooks";
 import { TaskList } from "./list";
-import { Reel } from "./parts";
+import { Reel, Refused } from "./parts";
 import { Store } from "./store";
 
 const LINK_WORDS = { connecting: "Connecting", live: "Live", polling: "Polling", lost: "Offline" } as const;
@@ -110,17 +110,18 @@ function Work() {
 }
 
 function Page() {
-  const [{ session, link, trouble, spoken }] = useStore();
+  const [{ session, link, trouble, spoken, detail }] = useStore();
   return (
     <>
       <Header />
-      <div role="status" aria-live="polite">
+      <div class="notices" role="status" aria-live="polite">
         {link === "lost" && (
           <p class="banner">
             The server does not answer. Tasks are safe there; this page tries again by itself.
           </p>
         )}
         {trouble && <p class="banner">{trouble}</p>}
+        {!detail && <Refused class="banner" />}
       </div>
       <p class="unseen" role="status" aria-live="polite">
         {spoken}

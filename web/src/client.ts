@@ -21,7 +21,7 @@ import { FrameParser, position, read_frame, type Frame } from "./sse";
 import { web_crypto } from "./webhook";
 
 export * from "./shapes";
-export { verifyWebhook, type Callback, type HeaderBag } from "./webhook";
+export { verifyWebhook, type Callback, type EndpointTest, type HeaderBag, type TaskCallback } from "./webhook";
 
 // ---- options ----
 

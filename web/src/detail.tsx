@@ -6,7 +6,7 @@ import type { Settings } from "./form";
 import { between, bytes, clock, duration } from "./format";
 import { useStore } from "./hooks";
 import { CancelButton } from "./list";
-import { Badge, Progress, waiting_text } from "./parts";
+import { Badge, Progress, Refused, waiting_text } from "./parts";
 import { status_word, type Detail } from "./store";
 
 export function DetailDialog({ use }: { use: (settings: Settings) => void }) {
@@ -37,6 +37,9 @@ export function DetailDialog({ use }: { use: (settings: Settings) => void }) {
               ×
             </button>
           </header>
+          <div role="alert">
+            <Refused class="error" />
+          </div>
           {detail.error && (
             <p class="error" role="alert">
               {detail.error}
@@ -169,7 +172,7 @@ const History = ({ events }: { events: TaskEvent[] }) => (
     {events.map((e) => (
       <li key={String(e.seq)}>
         <time dateTime={e.timestamp}>{clock(e.timestamp)}</time>
-        <span class={`mark mark-${e.to_status.toLowerCase()}`}>{status_word(e.to_status)}</span>
+        <span class={`badge badge-${e.to_status.toLowerCase()}`}>{status_word(e.to_status)}</span>
         <span class="history-note">
           {[e.reason, e.worker_id && `on ${e.worker_id}`, e.attempt > 1 && `attempt ${e.attempt}`]
             .filter(Boolean)

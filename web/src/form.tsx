@@ -1,9 +1,10 @@
 // The form that submits a task.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { is_refusal, type EngineRange, type FieldError, type Params, type Submit } from "./api";
-import { type Choice, range_text } from "./engines";
-import { byte_length, duration, random_id, whole } from "./format";
+import { is_final, type FieldError, type Params, type Submit } from "./api";
+import { EMPTY, NUMBERS, type Draft, type NumberField } from "./draft";
+import { type Choice, type Range, range_text } from "./engines";
+import { byte_length, duration, whole } from "./format";
 import { useStore } from "./hooks";
 
 const PROMPT_LIMIT = 32_768; // bytes, the server's default; it has the last word
@@ -14,10 +15,6 @@ const PRIORITIES = [
   { value: 10, name: "High" },
 ] as const;
 
-const NUMBERS = ["width", "height", "frames", "fps", "steps", "seed"] as const;
-type NumberField = (typeof NUMBERS)[number];
-type Numbers = Record<NumberField, string>;
-
 /** What another task hands over with "Use these settings". */
 export interface Settings {
   prompt: string;
@@ -25,32 +22,10 @@ export interface Settings {
   params: Params;
 }
 
-type Values = Numbers & {
-  prompt: string;
-  negative_prompt: string;
-  choice: string; // "engine/model"; "" = the server's default
-  priority: number;
-  carried: Record<string, unknown>; // settings that the form has no control for
-};
-
-const EMPTY: Values = {
-  prompt: "",
-  negative_prompt: "",
-  choice: "",
-  priority: 5,
-  width: "",
-  height: "",
-  frames: "",
-  fps: "",
-  steps: "",
-  seed: "",
-  carried: {},
-};
-
 const choice_key = (engine: string, model: string): string => `${engine}/${model}`;
 
-function from_settings({ prompt, priority, params }: Settings, choices: Choice[]): Values {
-  const values: Values = { ...EMPTY, prompt, priority };
+function from_settings({ prompt, priority, params }: Settings, choices: Choice[]): Draft {
+  const values: Draft = { ...EMPTY, prompt, priority };
   values.negative_prompt = params.negative_prompt ?? "";
   for (const name of NUMBERS) values[name] = params[name] ? String(params[name]) : "";
   if (params.seed === 0) values.seed = "0";
@@ -66,7 +41,7 @@ function from_settings({ prompt, priority, params }: Settings, choices: Choice[]
 }
 
 /** What the form can tell by itself; everything else is the server's to judge. */
-function check(values: Values): FieldError[] {
+function check(values: Draft): FieldError[] {
   const errors: FieldError[] = [];
   const bad = (field: string, detail: string) => errors.push({ field, code: "", detail });
   if (!values.prompt.trim()) bad("prompt", "Write what the video should show.");
@@ -78,12 +53,11 @@ function check(values: Values): FieldError[] {
   return errors;
 }
 
-function body_of(values: Values, choice: Choice | undefined, key: string): Submit {
+function body_of(values: Draft, choice: Choice | undefined): Submit {
   const body: Record<string, unknown> & { prompt: string } = {
     ...values.carried,
     prompt: values.prompt,
     priority: values.priority,
-    idempotency_key: key,
   };
   if (values.negative_prompt.trim()) body.negative_prompt = values.negative_prompt;
   if (values.choice && choice) {
@@ -101,20 +75,22 @@ function body_of(values: Values, choice: Choice | undefined, key: string): Submi
 export function Composer({ settings }: { settings: Settings | null }) {
   const [state, store] = useStore();
   const choices = state.engines ?? [];
-  const [values, set_values] = useState<Values>(EMPTY);
+  const [values, show_values] = useState<Draft>(store.draft);
+  const set_values = (draft: Draft): void => show_values((store.draft = draft));
   const [errors, set_errors] = useState<FieldError[]>([]);
   const [trouble, set_trouble] = useState("");
   const [busy, set_busy] = useState(false);
+  const [made, set_made] = useState(""); // the task that the last submit made
   const [more, set_more] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const prompt = useRef<HTMLTextAreaElement>(null);
-  const key = useRef(""); // kept when no answer came, so that a second try cannot make a second task
 
   useEffect(() => {
     if (!settings) return;
     set_values(from_settings(settings, choices));
     set_errors([]);
     set_trouble("");
+    set_made("");
     set_more(true);
     prompt.current?.focus();
     form.current?.scrollIntoView({ block: "start" });
@@ -125,12 +101,12 @@ export function Composer({ settings }: { settings: Settings | null }) {
     form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }, [errors]);
 
-  const change = (part: Partial<Values>): void => {
-    set_values({ ...values, ...part });
+  const change = (part: Partial<Draft>): void => {
+    set_values({ ...store.draft, ...part });
+    set_made("");
     const changed = Object.keys(part);
     const left = errors.filter((e) => !changed.includes(control_of(e.field) ?? ""));
     if (left.length !== errors.length) set_errors(left);
-    key.current = "";
   };
 
   const fail = (list: FieldError[], message: string): void => {
@@ -146,17 +122,17 @@ export function Composer({ settings }: { settings: Settings | null }) {
     const own = check(values);
     if (own.length) return fail(own, "");
     set_busy(true);
+    set_made("");
     set_trouble("");
     set_errors([]);
-    key.current ||= random_id();
     try {
-      await store.submit(body_of(values, selected(choices, values.choice), key.current));
-      key.current = "";
-      set_values((v) => ({ ...v, prompt: "" }));
+      const task = await store.submit(body_of(values, selected(choices, values.choice)));
+      set_made(task.task_id);
+      // The next one may be there already.
+      if (store.draft.prompt === values.prompt) set_values({ ...store.draft, prompt: "" });
       prompt.current?.focus();
     } catch (error) {
-      if (is_refusal(error)) {
-        key.current = "";
+      if (is_final(error)) {
         fail(error.errors, error.message);
       } else {
         const why = (error as Error).message;
@@ -250,9 +226,9 @@ export function Composer({ settings }: { settings: Settings | null }) {
                 inputMode="numeric"
                 autocomplete="off"
                 value={values[name]}
-                placeholder={range ? String(range.default) : ""}
+                placeholder={range ? String(range.fallback) : ""}
                 {...invalid(name, error_of(name), `${name}-hint`)}
-                onInput={(e) => change({ [name]: e.currentTarget.value } as Partial<Values>)}
+                onInput={(e) => change({ [name]: e.currentTarget.value } as Partial<Draft>)}
               />
               <ErrorText name={name} text={error_of(name)} />
               <p id={`${name}-hint`} class="hint">
@@ -292,6 +268,11 @@ export function Composer({ settings }: { settings: Settings | null }) {
       <button type="submit" class="primary" aria-disabled={busy}>
         {busy ? "Submitting…" : "Make the video"}
       </button>
+      {made && (
+        <p class="hint made">
+          Submitted · <a href={`#task-${made}`}>show it</a>
+        </p>
+      )}
     </form>
   );
 }
@@ -317,7 +298,7 @@ const default_choice = (choices: Choice[]): Choice | undefined =>
 interface NumberSpec {
   name: NumberField;
   label: string;
-  range: EngineRange | undefined;
+  range: Range | undefined;
 }
 
 const LABELS: Record<NumberField, string> = {
@@ -337,9 +318,9 @@ const number_fields = (choice: Choice | undefined): NumberSpec[] =>
     range: choice?.ranges[name],
   }));
 
-function length_text(values: Values, choice: Choice | undefined): string {
-  const frames = Number(values.frames.trim() || choice?.ranges.frames?.default);
-  const fps = Number(values.fps.trim() || choice?.ranges.fps?.default);
+function length_text(values: Draft, choice: Choice | undefined): string {
+  const frames = Number(values.frames.trim() || choice?.ranges.frames?.fallback);
+  const fps = Number(values.fps.trim() || choice?.ranges.fps?.fallback);
   return frames > 0 && fps > 0 ? `Length: ${duration(frames / fps)}` : "";
 }
 

@@ -11,14 +11,15 @@ export function bytes(n: number): string {
 
 export const whole = (n: number): string => n.toLocaleString("en");
 
-/** 0.4 → "0.4 s", 75 → "1 min 15 s", 4000 → "1 h 7 min" */
+/** 0.4 → "0.4 s", 75 → "1 min 15 s", 4000 → "1 h 7 min", 7190 → "2 h" */
 export function duration(seconds: number): string {
   if (seconds < 9.95) return `${Number(seconds.toFixed(1))} s`;
   const s = Math.round(seconds);
   if (s < 60) return `${s} s`;
   if (s < 3600) return s % 60 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${s / 60} min`;
-  const minutes = Math.round((s % 3600) / 60);
-  return minutes ? `${Math.floor(s / 3600)} h ${minutes} min` : `${Math.floor(s / 3600)} h`;
+  const minutes = Math.round(s / 60);
+  const hours = Math.floor(minutes / 60);
+  return minutes % 60 ? `${hours} h ${minutes % 60} min` : `${hours} h`;
 }
 
 export function ago(time: string, now_ms: number): string {
@@ -33,6 +34,13 @@ export function ago(time: string, now_ms: number): string {
 
 export const clock = (time: string): string =>
   new Date(time).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+/** A time to come: today's without the date. */
+export function coming(time: string, now_ms: number): string {
+  const date = new Date(time);
+  const today = date.toDateString() === new Date(now_ms).toDateString();
+  return today ? date.toLocaleTimeString(undefined, { timeStyle: "medium" }) : clock(time);
+}
 
 /** Seconds from one time to the other; null when one is unknown. */
 export function between(from: string | null, to: string | null): number | null {

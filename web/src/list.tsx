@@ -1,10 +1,11 @@
 // The live list of tasks.
 
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { isFinished, type Task } from "./api";
 import { ago, between, duration } from "./format";
 import { useStore } from "./hooks";
-import { Badge, Progress, Strip, is_stopping, shape_text, waiting_text } from "./parts";
-import { FILTERS } from "./store";
+import { Badge, Progress, Strip, shape_text, waiting_text } from "./parts";
+import { FILTERS, is_stopping } from "./store";
 
 export function TaskList() {
   const [state, store] = useStore();
@@ -90,9 +91,16 @@ function RowState({ task }: { task: Task }) {
 
 export function CancelButton({ task }: { task: Task }) {
   const [state, store] = useStore();
+  const button = useRef<HTMLButtonElement>(null);
+  // A layout effect: the others are undone when the button has gone.
+  useLayoutEffect(() => {
+    const here = button.current;
+    return () => pass_focus(here);
+  }, []);
   const stopping = is_stopping(task) || state.canceling.has(task.task_id);
   return (
     <button
+      ref={button}
       type="button"
       class="cancel"
       aria-disabled={stopping}
@@ -102,4 +110,14 @@ export function CancelButton({ task }: { task: Task }) {
       {stopping ? "Stopping…" : "Cancel"}
     </button>
   );
+}
+
+/** Whoever is on a button that goes continues beside it, or at the filter when its row goes too. */
+function pass_focus(button: HTMLElement | null): void {
+  if (!button || document.activeElement !== button) return;
+  button.closest(".row, .actions")?.querySelector<HTMLElement>("a, button")?.focus();
+  setTimeout(() => {
+    if (document.activeElement !== document.body) return;
+    document.querySelector<HTMLElement>(".chips [aria-pressed=true]")?.focus();
+  });
 }

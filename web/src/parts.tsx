@@ -2,8 +2,9 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { poster_path, type Task } from "./api";
-import { duration } from "./format";
-import { status_word } from "./store";
+import { coming, duration } from "./format";
+import { useStore } from "./hooks";
+import { is_stopping, status_word } from "./store";
 
 export const Reel = () => (
   <svg class="reel" viewBox="0 0 24 24" aria-hidden="true">
@@ -15,14 +16,25 @@ export const Reel = () => (
   </svg>
 );
 
+/** Why the last action was not done; in front of whatever is open. */
+export function Refused({ class: name }: { class: string }) {
+  const [{ refused }, store] = useStore();
+  if (!refused) return null;
+  return (
+    <p class={`${name} refused`}>
+      {refused}
+      <button type="button" class="close" aria-label="Close this message" onClick={() => store.dismiss()}>
+        ×
+      </button>
+    </p>
+  );
+}
+
 export const Badge = ({ task }: { task: Task }) => (
   <span class={`badge badge-${task.status.toLowerCase()}`}>
     {is_stopping(task) ? "Stopping" : status_word(task.status)}
   </span>
 );
-
-export const is_stopping = (task: Task): boolean =>
-  task.status === "PROCESSING" && task.cancel_mode === "hard";
 
 const PHASES: Record<string, string> = {
   load: "Loading the model",
@@ -39,17 +51,22 @@ const phase_word = (phase: string | null): string =>
 export function progress_text(task: Task): string {
   const parts = [phase_word(task.phase)];
   if (task.step !== null && task.total_steps) parts[0] += `, step ${task.step} of ${task.total_steps}`;
-  if (task.eta_seconds !== null) parts.push(`about ${duration(Math.ceil(task.eta_seconds))} left`);
+  if (task.eta_seconds) parts.push(`about ${duration(Math.ceil(task.eta_seconds))} left`);
   return parts.join(" · ");
 }
 
 export function waiting_text(task: Task): string {
   if (task.status === "CREATED") return "Waiting for its inputs";
+  const now_ms = Date.now();
+  if (task.not_before && Date.parse(task.not_before) > now_ms) {
+    const what = task.retry_count > 0 ? "Tries again" : "Starts";
+    return `${what} at ${coming(task.not_before, now_ms)}`;
+  }
   const parts = [
     task.queue_position ? `Number ${task.queue_position} in the queue` : "In the queue",
   ];
   if (task.retry_count > 0) parts.push(`try ${task.attempt + 1}`);
-  if (task.eta_seconds !== null) parts.push(`about ${duration(Math.ceil(task.eta_seconds))}`);
+  if (task.eta_seconds) parts.push(`about ${duration(Math.ceil(task.eta_seconds))}`);
   return parts.join(" · ");
 }
 

@@ -59,6 +59,9 @@ export interface Task {
   poll_after_ms: number | null;
   created_at: string;
   updated_at: string;
+  run_at: string | null;
+  /** Set while a waiting task is put off: until `run_at`, or before its next try. */
+  not_before: string | null;
   queued_at: string | null;
   started_at: string | null;
   finished_at: string | null;

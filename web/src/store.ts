@@ -6,6 +6,7 @@ import {
   ReeldError,
   UNFINISHED,
   isFinished,
+  is_final,
   is_refusal,
   type ProgressEvent,
   type Session,
@@ -14,8 +15,9 @@ import {
   type Task,
   type TaskEvent,
 } from "./api";
+import { EMPTY, type Draft } from "./draft";
 import { type Choice, read_engines } from "./engines";
-import { compare_ids } from "./format";
+import { compare_ids, random_id } from "./format";
 
 export interface Filter {
   name: string;
@@ -49,7 +51,8 @@ export interface State {
   canceling: ReadonlySet<string>;
   detail: Detail | null;
   trouble: string; // an answer that nobody expected
-  spoken: string; // for the live region
+  refused: string; // what came of the last thing that the user asked for, when it was not done
+  spoken: string; // for the live region, by say()
   now_ms: number;
 }
 
@@ -62,6 +65,7 @@ const SINGLES = 10; // most tasks asked for one by one in a round
 
 export class Store {
   readonly api: Client;
+  draft: Draft = EMPTY; // survives a session that ends, not a sign out
   state: State = {
     session: "unknown",
     link: "connecting",
@@ -73,9 +77,13 @@ export class Store {
     canceling: new Set(),
     detail: null,
     trouble: "",
+    refused: "",
     spoken: "",
     now_ms: Date.now(),
   };
+  private extra = 0; // rows that "Load more" has brought beyond the first page
+  private told: string[] = []; // the tasks and states that were announced last
+  private pending = { key: "", body: "" }; // what was submitted and may have become a task
   private readonly listeners = new Set<() => void>();
   private timer: ReturnType<typeof setTimeout> | undefined;
   private running = false;
@@ -124,7 +132,10 @@ export class Store {
     this.running = true;
     this.again = false;
     try {
-      if (this.state.session === "unknown") this.set({ session: await this.api.session() });
+      if (this.state.session === "unknown") {
+        this.set({ session: await this.api.session() });
+        this.follow_hash(); // it may have waited for the sign in
+      }
       if (this.state.session) {
         if (!this.state.engines) {
           this.set({ engines: read_engines((await this.api.engines()).data) });
@@ -164,6 +175,17 @@ export class Store {
     this.failures++;
     if (error instanceof ReeldError && error.lost) this.set({ link: "lost", now_ms: Date.now() });
     else this.set({ link: this.lamp(), trouble: String((error as Error).message ?? error) });
+  }
+
+  /** An action failed. Whether the server is there is another matter: only that is the poller's. */
+  private refuse(what: string, error: unknown): void {
+    const { status, lost } = error instanceof ReeldError ? error : { status: 0, lost: false };
+    if (status === 401 || lost) this.failed(error);
+    if (status !== 401) this.set({ refused: `${what}: ${(error as Error).message}` });
+  }
+
+  dismiss(): void {
+    if (this.state.refused) this.set({ refused: "" });
   }
 
   /** Follow the stream of all events. Progress is shown as it is; all else is a reason to look. */
@@ -218,8 +240,11 @@ export class Store {
   private show_progress({ type: _, ...part }: ProgressEvent): void {
     const { tasks, detail } = this.state;
     const move = (t: Task): Task => (t.task_id === part.task_id && t.status === "PROCESSING" ? { ...t, ...part } : t);
-    this.set({ tasks: tasks && tasks.map(move), now_ms: Date.now() });
-    if (detail?.task) this.set({ detail: { ...detail, task: move(detail.task) } });
+    this.set({
+      tasks: tasks && tasks.map(move),
+      detail: detail?.task ? { ...detail, task: move(detail.task) } : detail,
+      now_ms: Date.now(),
+    });
   }
 
   /** Bring the list up to date: its first page, then whatever older rows may still change. */
@@ -234,20 +259,27 @@ export class Store {
     let older: Task[] = [];
     let next = page.next;
     if (last && page.next !== null && known.some((t) => compare_ids(t.task_id, last.task_id) >= 0)) {
-      older = known.filter((t) => compare_ids(t.task_id, last.task_id) < 0);
-      if (older.length) next = this.state.next;
+      const beyond = known.filter((t) => compare_ids(t.task_id, last.task_id) < 0);
+      older = beyond.slice(0, this.extra); // new tasks push rows out of the page: not for ever
+      const end = older[older.length - 1];
+      if (end) next = older.length < beyond.length ? end.task_id : this.state.next;
     }
+    let left: Task[] = []; // what ended and so is no longer among those that the filter shows
     let unfinished = page.data.some(unfinished_task);
     const hides_active = filter.status.length > 0 || older.some(unfinished_task);
     if (hides_active) {
       const active = await this.api.list({ status: UNFINISHED, limit: 200 });
       unfinished = active.data.length > 0;
       older = await this.update_older(older, active.data);
+      if (filter.status.length) {
+        const there = new Set([...page.data, ...older].map((t) => t.task_id));
+        left = await this.update_older(known.filter((t) => unfinished_task(t) && !there.has(t.task_id)), active.data);
+      }
     }
     if (stale()) return;
     this.active = unfinished;
     const tasks = [...page.data, ...older.filter((t) => shown(filter, t))];
-    this.announce(known, tasks);
+    this.announce(known, [...page.data, ...older, ...left]);
     this.set({ tasks, next });
   }
 
@@ -272,21 +304,34 @@ export class Store {
       const old = was.get(t.task_id);
       return old && !isFinished(old) && isFinished(t);
     });
-    if (!ended.length) return;
-    const words = ended.slice(0, 3).map((t) => `${t.prompt.slice(0, 60)}: ${status_word(t.status)}`);
-    this.set({ spoken: words.join(". ") });
+    this.tell(ended.slice(0, 3));
+  }
+
+  /** What became of tasks: once, though the answer to a cancel and the list both bring it. */
+  private tell(tasks: Task[]): void {
+    const key = (t: Task): string => `${t.task_id} ${news_of(t)}`;
+    const fresh = tasks.filter((t) => !this.told.includes(key(t)));
+    if (!fresh.length) return;
+    this.told = fresh.map(key);
+    this.say(fresh.map(news_of).join(". "));
+  }
+
+  /** A live region that is given the text it holds already would stay silent. */
+  private say(text: string): void {
+    this.set({ spoken: text === this.state.spoken ? `${text}\u00a0` : text });
   }
 
   async load_more(): Promise<void> {
     const { next, filter, loading_more } = this.state;
     if (!next || loading_more) return;
-    this.set({ loading_more: true });
+    this.set({ loading_more: true, refused: "" });
     try {
       const page = await this.api.list({ status: filter.status, limit: PAGE, after: next });
       if (filter === this.state.filter) {
         const tasks = this.state.tasks ?? [];
         const have = new Set(tasks.map((t) => t.task_id));
         const more = page.data.filter((t) => !have.has(t.task_id));
+        this.extra += page.data.length;
         this.set({ tasks: [...tasks, ...more], next: page.next });
         if (!this.active && more.some(unfinished_task)) {
           this.active = true;
@@ -294,39 +339,51 @@ export class Store {
         }
       }
     } catch (error) {
-      this.failed(error);
+      this.refuse("No more tasks were loaded", error);
     }
     this.set({ loading_more: false });
   }
 
   choose(filter: Filter): void {
     if (filter === this.state.filter) return;
-    this.set({ filter, tasks: null, next: null });
+    this.extra = 0;
+    this.set({ filter, tasks: null, next: null, refused: "" });
     this.poke();
   }
 
-  /** Throws what the server said, for the form to show. */
+  /** Throws what the server said, for the form to show. The same body again is the same task. */
   async submit(body: Submit): Promise<Task> {
+    const text = JSON.stringify(body);
+    if (!this.pending.key || this.pending.body !== text) {
+      this.pending = { key: random_id(), body: text };
+    }
+    const { pending } = this;
+    this.dismiss();
     try {
-      const task = await this.api.submit(body);
+      const task = await this.api.submit({ ...body, idempotency_key: pending.key });
+      pending.key = "";
+      if (!shown(this.state.filter, task)) this.choose(FILTERS[0]!);
       this.put(task);
-      this.set({ spoken: "Task submitted" });
+      this.say("Task submitted");
       this.poke();
       return task;
     } catch (error) {
-      if (is_refusal(error) && error.status === 401) this.failed(error);
+      if (is_refusal(error) && error.status === 401) this.failed(error); // an earlier try may have got in
+      else if (is_final(error)) pending.key = "";
       throw error;
     }
   }
 
   async cancel(id: string): Promise<void> {
-    this.set({ canceling: new Set([...this.state.canceling, id]) });
+    this.set({ canceling: new Set([...this.state.canceling, id]), refused: "" });
     try {
       // Hard, whatever it looked like here: it may have begun to run since.
-      this.put(await this.api.cancel(id, { mode: "hard" }));
+      const task = await this.api.cancel(id, { mode: "hard" });
+      this.put(task);
+      this.tell([task]);
     } catch (error) {
       // Finished in the meantime: the next look shows how.
-      if (!is_refusal(error) || error.status !== 409) this.failed(error);
+      if (!is_refusal(error) || error.status !== 409) this.refuse("Not canceled", error);
     }
     const canceling = new Set(this.state.canceling);
     canceling.delete(id);
@@ -339,15 +396,19 @@ export class Store {
     const { filter, tasks, detail } = this.state;
     this.puts++;
     if (!isFinished(task)) this.active = true;
-    const others = (tasks ?? []).filter((t) => t.task_id !== task.task_id);
-    const kept = shown(filter, task) ? [...others, task] : others;
-    kept.sort((a, b) => compare_ids(b.task_id, a.task_id));
-    this.set({ tasks: kept });
+    if (tasks) {
+      const others = tasks.filter((t) => t.task_id !== task.task_id);
+      const kept = shown(filter, task) ? [...others, task] : others;
+      kept.sort((a, b) => compare_ids(b.task_id, a.task_id));
+      this.set({ tasks: kept });
+    }
     if (detail?.id === task.task_id) this.set({ detail: { ...detail, task } });
   }
 
   open(id: string): void {
-    location.hash = `task-${id}`;
+    const hash = `#task-${id}`;
+    if (location.hash === hash) this.follow_hash();
+    else location.hash = hash;
   }
 
   close(): void {
@@ -403,18 +464,23 @@ export class Store {
   }
 
   async sign_out(): Promise<void> {
+    this.dismiss();
     try {
       await this.api.sign_out();
       this.signed_out();
     } catch (error) {
-      this.failed(error);
+      this.refuse("Not signed out", error);
     }
+    if (this.state.session !== null) return;
+    this.draft = EMPTY;
+    this.pending.key = "";
   }
 
   private signed_out(): void {
     clearTimeout(this.timer);
     this.unwatch();
     this.active = false;
+    this.extra = 0;
     this.detail_version = "";
     this.set({
       session: null,
@@ -424,9 +490,18 @@ export class Store {
       next: null,
       detail: null,
       trouble: "",
+      refused: "",
+      spoken: "",
     });
   }
 }
+
+const news_of = (task: Task): string =>
+  `${task.prompt.slice(0, 60)}: ${is_stopping(task) ? "Stopping" : status_word(task.status)}`;
+
+/** A hard cancel was asked for, and the run has not ended yet. */
+export const is_stopping = (task: Task): boolean =>
+  task.status === "PROCESSING" && task.cancel_mode === "hard";
 
 const unfinished_task = (task: Task): boolean => !isFinished(task);
 

@@ -2,8 +2,17 @@
 
 import { ReeldError, type Status } from "./shapes";
 
-/** The body of a callback. */
-export interface Callback {
+/** The body of a callback: what became of a task, or the test that `reeld endpoint test` sends. */
+export type Callback = TaskCallback | EndpointTest;
+
+export interface EndpointTest {
+  type: "endpoint.test";
+  timestamp: string;
+  task_id: null;
+  endpoint_id: string;
+}
+
+export interface TaskCallback {
   type: "task.succeeded" | "task.failed" | "task.timeout";
   timestamp: string;
   task_id: string;
@@ -23,8 +32,8 @@ const TOLERANCE_S = 300;
 
 /**
  * The callback in a request's raw body, once its signature holds and it is not older or newer than
- * 5 minutes; else a ReeldError with status 401. `secret` begins with whsec_. Delivery is at least
- * once: remember the header webhook-id. source: Standard Webhooks 1.0.
+ * 5 minutes; else a ReeldError with status 401. A `secret` that begins with whsec_ is base64, another
+ * one is its own bytes. Delivery is at least once: remember the header webhook-id. source: Standard Webhooks 1.0.
  */
 export async function verifyWebhook(
   headers: HeaderBag,
@@ -39,8 +48,8 @@ export async function verifyWebhook(
   if (!/^[0-9]{1,12}$/.test(time) || Math.abs(Date.now() / 1000 - Number(time)) > TOLERANCE_S) {
     throw bad("The callback is too old or too new.");
   }
-  const raw = from_base64(secret.trim().replace(/^whsec_/, ""));
-  if (!raw?.length) throw new TypeError("the secret must be whsec_ and base64");
+  const raw = secret_key(secret.trim());
+  if (!raw?.length) throw new TypeError("the secret is empty, or no base64 follows its whsec_");
   const { subtle } = await web_crypto();
   const key = await subtle.importKey("raw", raw, { name: "HMAC", hash: "SHA-256" }, false, ["verify"]);
   const bytes = typeof body === "string" ? new TextEncoder().encode(body) : new Uint8Array(body);
@@ -67,6 +76,9 @@ function header(headers: HeaderBag, name: string): string | undefined {
   }
   return undefined;
 }
+
+const secret_key = (secret: string): Uint8Array<ArrayBuffer> | null =>
+  secret.startsWith("whsec_") ? from_base64(secret.slice(6)) : new TextEncoder().encode(secret);
 
 function from_base64(text: string): Uint8Array<ArrayBuffer> | null {
   try {

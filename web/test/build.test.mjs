@@ -48,6 +48,14 @@ test("two builds are equal and the tables decode to the files", () => {
   }
 });
 
+test("the styles work in the oldest browsers that the build is for", () => {
+  const css = readFileSync(join(web, "src/app.css"), "utf8");
+  assert.doesNotMatch(css, /color-mix\(/, "Chrome 111, Firefox 113, Safari 16.2");
+  const guarded = /@supports selector\(:has\(a\)\) \{\n(?:  .*\n|\n)*\}\n/g;
+  assert.match(css.match(guarded)?.join("") ?? "", /outline: none/);
+  assert.doesNotMatch(css.replace(guarded, ""), /outline: none/, "Firefox before 121 has no :has()");
+});
+
 test("the lock file names no place to download from", () => {
   assert.doesNotMatch(readFileSync(join(web, "package-lock.json"), "utf8"), /"resolved"/);
 });
@@ -72,6 +80,8 @@ test("client.d.ts is what the client's sources say, and serves a strict program"
       await reeld.submit({ prompt: "x", fames: 3 });
       const page = await reeld.list({ status: ["QUEUED"] });
       await reeld.cancel(page.data[0]!.task_id, { mode: "hard" });
+      const callback = await verifyWebhook(new Headers(), "", "");
+      if (callback.type === "endpoint.test") callback.endpoint_id.length; else callback.attempt + 1;
       try { (await verifyWebhook(new Headers(), "", "")).task_id; } catch (e) { if (e instanceof ReeldError) e.errors[0]?.field; }
       `,
     );

@@ -495,7 +495,7 @@ test("an event without end is not collected for ever", async (t) => {
 
 const SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const sign = (secret, id, time, body) =>
-  `v1,${createHmac("sha256", Buffer.from(secret.slice(6), "base64")).update(`${id}.${time}.`).update(body).digest("base64")}`;
+  `v1,${createHmac("sha256", secret.startsWith("whsec_") ? Buffer.from(secret.slice(6), "base64") : secret).update(`${id}.${time}.`).update(body).digest("base64")}`;
 const now_s = () => Math.floor(Date.now() / 1000);
 const delivery = (body, { time = now_s(), secret = SECRET, more = "" } = {}) => ({
   "webhook-id": "evt_1_1",
@@ -543,6 +543,13 @@ test("verifyWebhook refuses what does not hold", async () => {
   for (const name of Object.keys(delivery(body))) await bad({ ...delivery(body), [name]: undefined });
   await bad(delivery("not JSON"), "not JSON");
   for (const secret of ["", "whsec_", "whsec_???"]) await assert.rejects(verifyWebhook(delivery(body), body, secret), TypeError);
+});
+
+test("verifyWebhook takes a secret without whsec_ as its own bytes", async () => {
+  const secret = "c2VjcmV0LXdvcmQ="; // which could be base64
+  const body = '{"type":"endpoint.test","task_id":null}';
+  assert.equal((await verifyWebhook(delivery(body, { secret }), body, `${secret}\n`)).type, "endpoint.test");
+  await assert.rejects(verifyWebhook(delivery(body, { secret }), body, `whsec_${secret}`), { code: "BAD_SIGNATURE" });
 });
 
 test("the README's program runs", async (t) => {

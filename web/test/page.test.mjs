@@ -1,46 +1,8 @@
-// The built page in a real browser against a server of the tests' own.
+// The built page: the life of a task, the list, the session and the link to the server.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
-import { after, afterEach, before, beforeEach, test } from "node:test";
-import { fileURLToPath } from "node:url";
-import { Browser } from "./browser.mjs";
-import { Api, KEY } from "./server.mjs";
-
-const web = join(dirname(fileURLToPath(import.meta.url)), "..");
-const dist = mkdtempSync(join(tmpdir(), "reeld-dist-"));
-let browser;
-let api;
-let page;
-
-before(async () => {
-  execFileSync(process.execPath, [join(web, "build.mjs"), "--out", dist], { stdio: "ignore" });
-  browser = await Browser.start();
-});
-
-after(async () => {
-  await browser?.close();
-  rmSync(dist, { recursive: true, force: true });
-});
-
-beforeEach(async () => {
-  api = await new Api(dist).listen();
-});
-
-afterEach(async () => {
-  const problems = page?.problems ?? [];
-  await page?.close();
-  page = undefined;
-  await api.close();
-  assert.deepEqual(problems, [], "no exception, nothing against the content security policy");
-});
-
-const open = async (options) => {
-  page = await browser.page(api.url, options);
-  await page.until("document.querySelector('.link-live, .link-polling, .sign-in')");
-};
+import { test } from "node:test";
+import { api, open, page } from "./harness.mjs";
+import { KEY } from "./server.mjs";
 
 for (const streaming of ["yes", "full", "unknown"]) {
   test(`a submitted prompt runs, moves and plays; streams: ${streaming}`, () => whole_life(streaming));
@@ -106,7 +68,7 @@ test("while the stream is open nothing is asked in vain", async () => {
   api.progress(task, { step: 20, progress: 99 });
   await page.until("document.querySelector('dialog progress').value === 99");
   api.move(task, "FAILED", { error_code: "OUTPUT_INVALID", error_msg: "constant frames" });
-  await page.see("dialog .badge", "Failed");
+  await page.see(".detail-state .badge", "Failed");
   await page.see("dialog .history", "Failed");
 });
 
@@ -157,54 +119,6 @@ test("the published client works in a browser by the session alone", async () =>
   while (api.streams.size < 2) await new Promise((done) => setTimeout(done, 20));
   api.move(api.tasks[0], "SUCCEEDED");
   assert.deepEqual(await waiting, ["NOT_FOUND", "SUCCEEDED", "by the client"]);
-});
-
-test("an error stands beside the field that it names", async () => {
-  await open();
-  api.refuse = {
-    status: 422,
-    code: "INVALID_FIELD",
-    detail: "One field is wrong.",
-    errors: [
-      { field: "frames", code: "OUT_OF_RANGE", detail: "33 or 37 frames can be made, 34 cannot." },
-      { field: "metadata", code: "TOO_LONG", detail: "too long" },
-    ],
-  };
-  await page.type("#prompt", "x");
-  await page.click("summary");
-  await page.type("#frames", "34");
-  await page.click("button[type=submit]");
-  await page.see("#frames-error", "33 or 37 frames can be made, 34 cannot.");
-  await page.until("document.activeElement.id === 'frames'");
-  assert.match(await page.eval("document.activeElement.getAttribute('aria-describedby')"), /frames-error/);
-  await page.see("[role=alert] .error", "metadata: too long");
-  assert.equal(api.submits[0].frames, 34);
-  await page.type("#frames", "33");
-  await page.until("!document.querySelector('#frames-error')");
-  await page.click("button[type=submit]");
-  await page.see(".row");
-  assert.notEqual(api.submits[0].idempotency_key, api.submits[1].idempotency_key);
-});
-
-test("what the page can tell is wrong is not sent", async () => {
-  await open();
-  await page.click("button[type=submit]");
-  await page.see("#prompt-error", "Write what the video should show.");
-  await page.type("#prompt", "x");
-  await page.click("summary");
-  await page.type("#seed", "-1");
-  await page.click("button[type=submit]");
-  await page.see("#seed-error", "whole number");
-  assert.equal(api.submits.length, 0);
-});
-
-test("a refusal without a field is shown whole", async () => {
-  await open();
-  api.refuse = { status: 429, code: "TOO_MANY_PENDING_TASKS", detail: "100 tasks are waiting already." };
-  await page.type("#prompt", "x");
-  await page.click("button[type=submit]");
-  await page.see("form .error", "100 tasks are waiting already.");
-  assert.equal(await page.eval("document.querySelector('#prompt').value"), "x");
 });
 
 test("markup in a prompt is text", async () => {
@@ -263,25 +177,6 @@ test("a lost server is said and found again", async () => {
   await page.see(".row-open", "in the dark");
 });
 
-test("a second try after no answer carries the same key", async () => {
-  await open();
-  await page.see(".empty");
-  const submit = api.submit.bind(api);
-  api.submit = (body, response) => {
-    api.submits.push(body);
-    api.submit = submit;
-    response.writeHead(503, { "Content-Type": "application/problem+json" });
-    response.end(JSON.stringify({ status: 503, code: "UNAVAILABLE", detail: "Starting again." }));
-  };
-  await page.type("#prompt", "once");
-  await page.click("button[type=submit]");
-  await page.see("form .error", "Starting again. Nothing is lost");
-  await page.click("button[type=submit]");
-  await page.see(".row-open", "once");
-  assert.equal(api.submits.length, 2);
-  assert.equal(api.submits[0].idempotency_key, api.submits[1].idempotency_key);
-});
-
 test("cancel: at once while waiting, stopping while it runs", async () => {
   const running = api.add({ prompt: "running" });
   api.move(running, "PROCESSING", { phase: "denoise", step: 1, total_steps: 9 });
@@ -295,6 +190,82 @@ test("cancel: at once while waiting, stopping while it runs", async () => {
   api.move(running, "CANCELED");
   await page.see(`[data-task="${running.task_id}"] .badge`, "Canceled");
   assert.equal(await page.eval("document.querySelectorAll('.cancel').length"), 0);
+});
+
+test("what happens is announced, and the focus has somewhere to go", async () => {
+  const [one, two, three] = ["one", "two", "three"].map((prompt) => api.add({ prompt }));
+  api.move(three, "PROCESSING", { phase: "denoise" });
+  await open();
+  await page.eval(`window.heard = []; void new MutationObserver(() => heard.push(document.querySelector(".unseen").textContent.trim()))
+    .observe(document.querySelector(".unseen"), { childList: true, characterData: true, subtree: true })`);
+  const cancel = async (task) => {
+    await page.see(`[data-task="${task.task_id}"] .cancel`);
+    await page.eval(`(() => {
+      const e = document.querySelector('[data-task="${task.task_id}"] .cancel');
+      e.focus();
+      e.click();
+    })()`);
+  };
+  await cancel(three);
+  await page.see(".unseen", "three: Stopping");
+  await cancel(one);
+  await page.see(".unseen", "one: Canceled");
+  await page.until(`document.activeElement === document.querySelector('[data-task="${one.task_id}"] .row-open')`);
+  await page.click(".chips button", "Waiting");
+  await cancel(two);
+  await page.until("!document.querySelector('.row')");
+  await page.until("document.activeElement.innerText === 'Waiting'");
+  await page.click(".chips button", "Running");
+  await page.see(".row-open", "three");
+  api.move(three, "SUCCEEDED");
+  await page.see(".unseen", "three: Succeeded");
+  for (let i = 0; i < 2; i++) {
+    await page.type("#prompt", `again ${i}`);
+    await page.click("button[type=submit]", "Make");
+    await page.see(".row-open", `again ${i}`);
+  }
+  const heard = ["three: Stopping", "one: Canceled", "two: Canceled", "three: Succeeded", "Task submitted", "Task submitted"];
+  assert.deepEqual((await page.eval("heard")).filter(Boolean), heard);
+  await page.click(".top button", "Sign out");
+  await page.see(".sign-in");
+  assert.equal(await page.text(".unseen"), "");
+});
+
+test("a refused action is said until it is closed or the next one", async () => {
+  const task = api.add({});
+  for (let i = 0; i < 60; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
+  await open();
+  const route = api.route.bind(api);
+  let refuse = /cancel|after=|DELETE/;
+  api.route = (method, url, body, request, response) => {
+    if (!refuse?.test(`${method} ${url.pathname}${url.search}`)) return route(method, url, body, request, response);
+    response.writeHead(500, { "Content-Type": "application/problem+json" });
+    response.end(JSON.stringify({ status: 500, code: "INTERNAL", detail: "It broke.", errors: [] }));
+  };
+  const round = async () => {
+    const seen = api.requests.length;
+    api.move(api.tasks[0], "SUCCEEDED"); // an event: the page looks
+    while (!api.requests.slice(seen).some((r) => r.startsWith("GET /api/v1/tasks"))) await new Promise((done) => setTimeout(done, 20));
+    await new Promise((done) => setTimeout(done, 200));
+  };
+  await page.click(".more");
+  await page.see(".refused", "No more tasks were loaded: It broke.");
+  await round();
+  await page.see(".refused", "It broke.");
+  await page.see(".link-live");
+  await page.click(".refused .close");
+  await page.until("!document.querySelector('.refused')");
+  await page.click(".top button", "Sign out");
+  await page.see(".refused", "Not signed out: It broke.");
+  await page.eval(`location.hash = 'task-${task.task_id}'`);
+  await page.click("dialog .cancel");
+  await page.see("dialog .refused", "Not canceled: It broke.");
+  await round();
+  await page.see("dialog .refused", "Not canceled: It broke.");
+  refuse = null;
+  await page.click("dialog .cancel");
+  await page.see(".detail-state .badge", "Canceled");
+  await page.until("!document.querySelector('.refused')");
 });
 
 test("filters and further pages", async () => {
@@ -318,6 +289,31 @@ test("filters and further pages", async () => {
   await page.until("document.querySelectorAll('.row').length === 1");
 });
 
+test("a page left open keeps no more rows than were asked for", async () => {
+  const make = (from, to) => {
+    for (let i = from; i < to; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
+  };
+  const rows = (n) => page.until(`document.querySelectorAll('.row').length === ${n}`);
+  const newest = (i) => page.until(`document.querySelector('.row-open')?.innerText === 'clip ${i}'`);
+  make(0, 130);
+  await open();
+  await rows(50);
+  make(130, 150);
+  await newest(149);
+  await rows(50);
+  await page.click(".more");
+  await rows(100);
+  make(150, 190);
+  await newest(189);
+  await rows(100);
+  for (const n of [150, 190]) {
+    await page.click(".more");
+    await rows(n);
+  }
+  const names = await page.eval("[...document.querySelectorAll('.row-open')].map((e) => e.innerText)");
+  assert.deepEqual(names, [...names.keys()].map((i) => `clip ${189 - i}`), "every row once, none left out");
+});
+
 test("an unfinished task beyond the first page is still followed", async () => {
   const old = api.add({ prompt: "old and slow" });
   for (let i = 0; i < 60; i++) api.move(api.add({ prompt: `clip ${i}` }), "SUCCEEDED");
@@ -330,44 +326,53 @@ test("an unfinished task beyond the first page is still followed", async () => {
   await page.see(`[data-task="${old.task_id}"] .badge`, "Succeeded");
 });
 
-test("the settings of a task go back into the form", async () => {
-  const task = api.add({ prompt: "a blue square" });
-  Object.assign(task, { priority: 1 });
-  Object.assign(task.params, { engine: "wan", model: "starter", width: 256, height: 256, steps: 12, seed: 0, options: { frame_ms: 5 } });
-  api.move(task, "FAILED", { error_code: "OUTPUT_INVALID", error_msg: "constant frames" });
+test("times are told as people tell them", async () => {
+  const at = (ms) => new Date(Date.now() + ms).toISOString();
+  const times = { started_at: at(-7_190_000), finished_at: at(0) };
+  const made = api.add({ prompt: "made" });
+  api.move(made, "SUCCEEDED", times);
+  Object.assign(made, times);
+  const later = 3 * 86_400_000;
+  api.add({ prompt: "later", queue_position: null, run_at: at(later), not_before: at(later) });
+  api.add({ prompt: "again", queue_position: null, retry_count: 1, not_before: at(later) });
+  api.add({ prompt: "next", eta_seconds: 0, not_before: at(-1000) });
+  api.move(api.add({ prompt: "nearly" }), "PROCESSING", { phase: "mux", eta_seconds: 0 });
   await open();
-  await page.click(".row-open");
-  await page.see(".detail-state", "OUTPUT_INVALID");
-  await page.click("dialog button", "Use these settings");
-  await page.until("!document.querySelector('dialog').open");
-  await page.until("document.activeElement.id === 'prompt'");
-  await page.click("button[type=submit]");
-  await page.until("document.querySelectorAll('.row').length === 2");
-  const { idempotency_key, ...body } = api.submits[0];
-  assert.ok(idempotency_key);
-  assert.deepEqual(body, {
-    prompt: "a blue square",
-    priority: 1,
-    engine: "wan",
-    model: "starter",
-    width: 256,
-    height: 256,
-    frames: 33,
-    fps: 16,
-    steps: 12,
-    seed: "0",
-    options: { frame_ms: 5 },
-  });
+  await page.see(".row");
+  const notes = await page.eval("[...document.querySelectorAll('.row-note, .progress-text')].map((e) => e.innerText)");
+  const date = new Date(Date.now() + later).getFullYear();
+  assert.equal(notes[0], "Writing the video");
+  assert.equal(notes[1], "Number 1 in the queue");
+  assert.match(notes[2], new RegExp(`^Tries again at .*${date}`));
+  assert.match(notes[3], new RegExp(`^Starts at .*${date}`));
+  assert.equal(notes[4], "Made in 2 h");
 });
 
 test("a link to a task opens it; one to no task says so", async () => {
   const task = api.add({ prompt: "linked" });
-  page = await browser.page(`${api.url}#task-${task.task_id}`);
+  await open({}, `#task-${task.task_id}`);
   await page.see("dialog", "linked");
   await page.eval("location.hash = 'task-1'");
   await page.see("dialog .error", "There is no such task.");
   await page.click("dialog .close");
   await page.until("!document.querySelector('dialog').open");
+});
+
+test("a link to a task opens it after the sign in that it needs", async () => {
+  const task = api.add({ prompt: "linked" });
+  api.signed_in = false;
+  await open({}, `#task-${task.task_id}`);
+  const sign_in = async () => {
+    await page.type("#key", KEY);
+    await page.click("button[type=submit]", "Sign in");
+  };
+  await sign_in();
+  await page.see("dialog .detail-prompt", "linked");
+  api.signed_in = false;
+  api.move(task, "PROCESSING");
+  await sign_in();
+  await page.see("dialog .detail-prompt", "linked");
+  await page.see(".detail-state .badge", "Running");
 });
 
 for (const width of [360, 1280]) {

@@ -12,54 +12,45 @@ const POLICY =
 const TYPES = { html: "text/html; charset=utf-8", js: "text/javascript", css: "text/css", svg: "image/svg+xml" };
 const clip = readFileSync(join(dirname(fileURLToPath(import.meta.url)), "clip.mp4"));
 
-const range = (min, max, step, fallback) => ({ min, max, step, default: fallback });
-
-/** The answer of GET /api/v1/engines. */
+/** The answer of GET /api/v1/engines, as the server gives it. */
 export const ENGINES = {
   data: [
     {
-      name: "testpattern",
-      doc: "A test card with a frame counter and a moving figure.",
-      default: true,
-      models: [
-        {
-          name: "testpattern",
-          doc: "Draws any prompt as a test card.",
-          default: true,
-          width: range(16, 1920, 2, 320),
-          height: range(16, 1920, 2, 240),
-          max_pixels: 1920 * 1920,
-          frames: range(1, 100000, 1, 33),
-          fps: range(1, 120, 1, 16),
-          steps: null,
-          guidance_scale: null,
-          flow_shift: null,
-        },
-      ],
-      options: [],
-    },
-    {
       name: "wan",
-      doc: "Text to video.",
+      doc: "text to video",
       default: false,
       models: [
         {
           name: "starter",
-          doc: "Moving shapes and colours.",
-          default: true,
-          width: range(64, 832, 16, 256),
-          height: range(64, 832, 16, 256),
-          max_pixels: 832 * 480,
-          frames: range(5, 81, 4, 33),
-          fps: range(8, 30, 1, 16),
-          steps: range(1, 50, 1, 20),
-          guidance_scale: { min: 1, max: 20, default: 5 },
-          flow_shift: { min: 0.1, max: 10, default: 3 },
+          doc: "a single coloured shape that moves",
+          limits: { min_px: 64, max_px: 1024, px_step: 2, min_frames: 17, max_frames: 17, frame_step: 4, min_fps: 1, max_fps: 60, max_pixels: 1048576, min_steps: 1, max_steps: 1000, min_guidance_scale: 1, max_guidance_scale: 20, min_flow_shift: 0.1, max_flow_shift: 30 },
+          defaults: { width: 256, height: 256, frames: 17, fps: 8, steps: 20, guidance_scale: 2, flow_shift: 3 },
+        },
+        {
+          name: "wan2.1-t2v-1.3b",
+          doc: "moving pictures of all kinds",
+          limits: { min_px: 128, max_px: 1280, px_step: 16, min_frames: 1, max_frames: 81, frame_step: 4, min_fps: 1, max_fps: 60, max_pixels: 399360, min_steps: 1, max_steps: 1000, min_guidance_scale: 1, max_guidance_scale: 20, min_flow_shift: 0.1, max_flow_shift: 30 },
+          defaults: { width: 832, height: 480, frames: 81, fps: 16, steps: 50, guidance_scale: 5, flow_shift: 3 },
         },
       ],
-      options: [],
+      options: [{ name: "solver", type: "choice", default: "auto", choices: ["auto", "unipc", "euler"], doc: "how the steps follow the flow" }],
+    },
+    {
+      name: "testpattern",
+      doc: "deterministic test cards drawn by the CPU",
+      default: true,
+      models: [
+        {
+          name: "testcard",
+          doc: "a test card with a moving figure",
+          limits: { min_px: 32, max_px: 2048, px_step: 2, min_frames: 1, max_frames: 3600, frame_step: 1, min_fps: 1, max_fps: 60, max_pixels: 4194304 },
+          defaults: { width: 640, height: 360, frames: 48, fps: 24 },
+        },
+      ],
+      options: [{ name: "frame_ms", type: "int", min: 0, max: 60000, default: 0, doc: "time that each frame takes, in ms" }],
     },
   ],
+  next: null,
 };
 
 const SHIFT_MS = (n) => new Date(Date.now() - n * 1000).toISOString();
@@ -110,6 +101,8 @@ export class Api {
       worker_id: null,
       created_at: SHIFT_MS(seconds_ago),
       queued_at: SHIFT_MS(seconds_ago),
+      run_at: null,
+      not_before: null,
       started_at: null,
       finished_at: null,
       error_code: null,
@@ -123,7 +116,7 @@ export class Api {
       queue_position: 1,
       eta_seconds: null,
       cancel_mode: null,
-      params: { engine: "testpattern", model: "testpattern", width: 320, height: 240, frames: 33, fps: 16, steps: null, seed: 42, negative_prompt: null, guidance_scale: null, flow_shift: null, options: {} },
+      params: { engine: "testpattern", model: "testcard", width: 320, height: 240, frames: 33, fps: 16, steps: null, seed: 42, negative_prompt: null, guidance_scale: null, flow_shift: null, options: {} },
       reused_from: null,
       label: null,
       callback_url: null,
