@@ -159,7 +159,7 @@ static inline int setup(void **state)
     set(t, "store.ballast_bytes=0");
     set(t, "store.min_free_bytes=0");
     set(t, "callback.wait_ms=20");
-    set(t, "callback.timeout_ms=400");
+    set(t, getenv("REELD_WATCHED") ? "callback.timeout_ms=2000" : "callback.timeout_ms=400");
     assert_int_equal(store_open(t->cfg, on_fatal, NULL, &t->store, &err), RL_OK);
     assert_int_equal(net_policy_new("callback.allow", "", NET_PUBLIC_HTTPS, NULL, &t->policy, &err),
                      RL_OK);
