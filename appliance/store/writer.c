@@ -275,7 +275,7 @@ static void *writer_main(void *arg)
 {
     struct store *store = arg;
     bool closing = false;
-    int64_t watched = rl_mono_ms(); /* the disk, at open */
+    int64_t watched = rl_mono_ms() - DISK_WATCH_MS; /* a full disk at once, the ballast later */
     while (!closing) {
         struct store_op *ops = take_group(store, &closing);
         if (ops) {

@@ -19,9 +19,6 @@ struct key_entry {
     struct caller caller;
 };
 
-#define SPEEDS_MAX                                                                                 \
-    4096 /* 64 devices with 64 models: what has no place counts as never measured                  \
-          */
 struct speed {
     char engine[64], model[128], device[32];
     double ms_per_unit;
@@ -84,9 +81,9 @@ struct tasks {
     tasks_replace_fn replace; /* set before the scheduler starts */
     void *replace_user;
 
-    pthread_mutex_t speed_lock; /* guards: speeds, speed_count */
-    struct speed speeds[SPEEDS_MAX];
-    size_t speed_count;
+    pthread_mutex_t speed_lock; /* guards: speeds, speed_count, speed_room */
+    struct speed *speeds;       /* owned; one for each model on each device */
+    size_t speed_count, speed_room;
 
     struct cache *cache; /* owned; finished tasks in memory */
 

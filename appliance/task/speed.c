@@ -28,8 +28,14 @@ static struct speed *find_locked(struct tasks *tasks, const char *engine, const 
 static struct speed *make_locked(struct tasks *tasks, const char *engine, const char *model,
                                  const char *device)
 {
-    if (tasks->speed_count == SPEEDS_MAX)
-        return NULL;
+    if (tasks->speed_count == tasks->speed_room) {
+        size_t room = tasks->speed_room ? 2 * tasks->speed_room : 8;
+        struct speed *speeds = realloc(tasks->speeds, room * sizeof *speeds);
+        if (!speeds)
+            return NULL; /* not known until the next run */
+        tasks->speeds = speeds;
+        tasks->speed_room = room;
+    }
     struct speed *s = &tasks->speeds[tasks->speed_count];
     if (!rl_copy_str(s->engine, sizeof s->engine, engine) ||
         !rl_copy_str(s->model, sizeof s->model, model) ||

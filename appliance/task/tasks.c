@@ -282,6 +282,7 @@ void tasks_close(struct tasks *tasks)
     cache_free(tasks->cache);
     pthread_mutex_destroy(&tasks->key_lock);
     pthread_mutex_destroy(&tasks->speed_lock);
+    free(tasks->speeds);
     pthread_mutex_destroy(&tasks->due_lock);
     pthread_cond_destroy(&tasks->due);
     rl_wipe(tasks->link_secret, sizeof tasks->link_secret);

@@ -130,7 +130,12 @@ test('the stream of one task ends with it, also when its end is not asked for', 
     const server = await serve(t);
     const task = await server.submit(small('cancelled', { run_at: '2099-01-01T00:00:00Z' }));
     const target = `/api/v1/tasks/${task.task_id}/events?status=FAILED`;
-    const open = rawStream(server, target, { 'last-event-id': '0' }, () => false);
+    let begun = '';
+    const open = rawStream(server, target, { 'last-event-id': '0' }, (text) => {
+        begun = text;
+        return false;
+    });
+    await eventually('it is open', () => begun !== '');
     await server.post(`/api/v1/tasks/${task.task_id}/cancel`);
     const { text } = await open;
     assert.deepEqual(seqs(text), []);
