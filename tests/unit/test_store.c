@@ -67,21 +67,6 @@ static const char *read_meta(struct world *w, struct get *g, const char *name)
     return g->value;
 }
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    world_open(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_end(*state);
-    return 0;
-}
-
 static void test_store_write_is_visible_and_survives(void **state)
 {
     struct world *w = *state;
@@ -451,22 +436,20 @@ static void test_store_measure_really_commits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_store_write_is_visible_and_survives, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_write_failure_rolls_back_only_itself, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_store_try_undoes_only_what_failed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_try_in_a_lost_transaction, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_write_groups_of_many_threads, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_on_commit_runs_only_for_what_is_kept, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_store_open_refuses_second_instance, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_open_refuses_newer_schema, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_backup_is_whole, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_open_removes_left_backups, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_write_full_disk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_open_on_a_full_disk, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_makes_a_missing_ballast, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_store_measure_really_commits, setup, teardown),
+        WORLD_TEST(test_store_write_is_visible_and_survives),
+        WORLD_TEST(test_store_write_failure_rolls_back_only_itself),
+        WORLD_TEST(test_store_try_undoes_only_what_failed),
+        WORLD_TEST(test_store_try_in_a_lost_transaction),
+        WORLD_TEST(test_store_write_groups_of_many_threads),
+        WORLD_TEST(test_store_on_commit_runs_only_for_what_is_kept),
+        WORLD_TEST(test_store_open_refuses_second_instance),
+        WORLD_TEST(test_store_open_refuses_newer_schema),
+        WORLD_TEST(test_store_backup_is_whole),
+        WORLD_TEST(test_store_open_removes_left_backups),
+        WORLD_TEST(test_store_write_full_disk),
+        WORLD_TEST(test_store_open_on_a_full_disk),
+        WORLD_TEST(test_store_makes_a_missing_ballast),
+        WORLD_TEST(test_store_measure_really_commits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

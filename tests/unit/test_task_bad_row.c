@@ -14,21 +14,6 @@
 
 #define SOON_MS 10000
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    world_open(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_end(*state);
-    return 0;
-}
-
 /* Every `what` with `when` fails from now on. */
 static void refuse(const struct world *w, const char *what, const char *when)
 {
@@ -388,23 +373,17 @@ static void test_run_ends_past_a_follower_that_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_created_that_cannot_be_enqueued, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_queue_time_out_that_cannot_strike, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_retention_of_a_task_that_cannot_be_removed, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_success_whose_speed_cannot_be_kept, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_repair_sweep_gets_past_what_cannot_be_moved, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_repair_of_a_task_that_cannot_be_moved, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_start_with_an_orphan_that_cannot_be_moved, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_head_that_cannot_be_claimed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_submit_whose_reuse_fails_makes_its_own, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_scheduler_goes_on_past_a_reuse_that_fails, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_run_ends_past_a_follower_that_fails, setup, teardown),
+        WORLD_TEST(test_created_that_cannot_be_enqueued),
+        WORLD_TEST(test_queue_time_out_that_cannot_strike),
+        WORLD_TEST(test_retention_of_a_task_that_cannot_be_removed),
+        WORLD_TEST(test_success_whose_speed_cannot_be_kept),
+        WORLD_TEST(test_repair_sweep_gets_past_what_cannot_be_moved),
+        WORLD_TEST(test_repair_of_a_task_that_cannot_be_moved),
+        WORLD_TEST(test_start_with_an_orphan_that_cannot_be_moved),
+        WORLD_TEST(test_head_that_cannot_be_claimed),
+        WORLD_TEST(test_submit_whose_reuse_fails_makes_its_own),
+        WORLD_TEST(test_scheduler_goes_on_past_a_reuse_that_fails),
+        WORLD_TEST(test_run_ends_past_a_follower_that_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

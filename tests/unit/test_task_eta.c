@@ -14,17 +14,8 @@
 
 static int setup(void **state)
 {
-    static struct world w;
-    world_init(&w);
-    world_open(&w);
-    w.tasks->slots = 1;
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_end(*state);
+    (void)world_setup(state);
+    ((struct world *)*state)->tasks->slots = 1;
     return 0;
 }
 
@@ -125,7 +116,7 @@ static void test_eta_in_the_queue_waits_for_what_runs(void **state)
     run_free(run);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, world_teardown)
 
 int main(void)
 {

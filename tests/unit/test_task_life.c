@@ -9,21 +9,6 @@
 
 // link: rl_task
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    world_open(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_end(*state);
-    return 0;
-}
-
 static const struct run_result clip = {
     .file = "x.mp4", .bytes = 10, .sha256 = "00", .width = 64, .height = 64, .frames = 4, .fps = 8};
 
@@ -422,19 +407,17 @@ static void test_task_progress_is_compared_by_its_members(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_task_life_success, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_claim_order_is_rank, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_retry_is_delayed_then_failed, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_crash_budget, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_drain_spends_no_attempt, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_cancel, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_inputs_and_delays_become_due, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_promote_is_stamped_by_the_wall_clock, setup,
-                                        teardown),
-        cmocka_unit_test_setup_teardown(test_task_queue_names_come_back, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_ids_only_grow, setup, teardown),
-        cmocka_unit_test_setup_teardown(test_task_submit_200_parallel_posts_make_one_task, setup,
-                                        teardown),
+        WORLD_TEST(test_task_life_success),
+        WORLD_TEST(test_task_claim_order_is_rank),
+        WORLD_TEST(test_task_retry_is_delayed_then_failed),
+        WORLD_TEST(test_task_crash_budget),
+        WORLD_TEST(test_task_drain_spends_no_attempt),
+        WORLD_TEST(test_task_cancel),
+        WORLD_TEST(test_task_inputs_and_delays_become_due),
+        WORLD_TEST(test_task_promote_is_stamped_by_the_wall_clock),
+        WORLD_TEST(test_task_queue_names_come_back),
+        WORLD_TEST(test_task_ids_only_grow),
+        WORLD_TEST(test_task_submit_200_parallel_posts_make_one_task),
         cmocka_unit_test(test_task_progress_is_compared_by_its_members),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

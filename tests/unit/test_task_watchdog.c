@@ -9,21 +9,6 @@
 
 #define HOUR_MS 3600000
 
-static int setup(void **state)
-{
-    static struct world w;
-    world_init(&w);
-    world_open(&w);
-    *state = &w;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    world_end(*state);
-    return 0;
-}
-
 /* A run of a task with this body, started `ran_ms` ago and silent for `silent_ms`. */
 static struct run *running(struct world *w, const char *body, int64_t ran_ms, int64_t silent_ms)
 {
@@ -102,14 +87,37 @@ static void test_watchdog_knows_waiting_for_the_store_from_disobeying(void **sta
     hang_over(w);
 }
 
-#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+/* A stop refunds a long step, not a hang: else a restart would start it again and again. */
+static void test_watchdog_charges_at_a_stop_what_hangs(void **state)
+{
+    struct world *w = *state;
+    struct run *run = running(w, "{\"prompt\":\"a\",\"run_timeout_s\":0}", HOUR_MS, 50000);
+    runs_hand_back(w->tasks);
+    AUTO_TASK struct task *busy = world_get(w, run->task->task_id);
+    assert_string_equal(busy->status, "QUEUED");
+    assert_int_equal(busy->crash_count, 0);
+    run_free(run);
+    hang_over(w);
+
+    run = world_claim(w);
+    assert_non_null(run);
+    atomic_store(&run->beat_ms, rl_mono_ms() - 61000); /* run.stale_ms */
+    runs_hand_back(w->tasks);
+    AUTO_TASK struct task *hung = world_get(w, run->task->task_id);
+    assert_string_equal(hung->status, "QUEUED");
+    assert_int_equal(hung->crash_count, 1);
+    assert_int_equal(w->tasks->hang_ms, 0); /* nothing is replaced: the program ends anyway */
+    run_free(run);
+    hang_over(w);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(test_watchdog_leaves_a_first_run_its_time),
-        TEST(test_watchdog_counts_the_time_that_was_asked_for),
-        TEST(test_watchdog_knows_waiting_for_the_store_from_disobeying),
+        WORLD_TEST(test_watchdog_leaves_a_first_run_its_time),
+        WORLD_TEST(test_watchdog_counts_the_time_that_was_asked_for),
+        WORLD_TEST(test_watchdog_knows_waiting_for_the_store_from_disobeying),
+        WORLD_TEST(test_watchdog_charges_at_a_stop_what_hangs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

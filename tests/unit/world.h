@@ -106,6 +106,24 @@ static inline void world_end(struct world *w)
         print_error("leftovers in %s\n", w->dir);
 }
 
+/* For cmocka: *state is the world, opened with what the tests need. */
+static inline int world_setup(void **state)
+{
+    static struct world w;
+    world_init(&w);
+    world_open(&w);
+    *state = &w;
+    return 0;
+}
+
+static inline int world_teardown(void **state)
+{
+    world_end(*state);
+    return 0;
+}
+
+#define WORLD_TEST(f) cmocka_unit_test_setup_teardown(f, world_setup, world_teardown)
+
 static const struct caller owner = {.user_id = "owner", .key_id = 1, .owner = true};
 
 /* Submit a body that must be accepted; returns the task (free it). */
