@@ -260,6 +260,34 @@ static void test_pool_faults_store(void **state)
     loop(FAULT_STORE, true, 0, "fail_once");
 }
 
+static void wait_hits(struct scene *s, int hits)
+{
+    int64_t until = rl_mono_ms() + WAIT_MS;
+    while (atomic_load(&fault.hits) < hits && rl_mono_ms() < until)
+        (void)hub_wait(s->w.hub, NULL, hub_tick(s->w.hub), 5);
+    assert_true(atomic_load(&fault.hits) >= hits);
+}
+
+/* The video is made, the store refuses its row, and the program is asked to stop: worth a wait. */
+static void test_pool_faults_store_at_a_stop(void **state)
+{
+    (void)state;
+    static struct scene s;
+    start(&s);
+    AUTO_TASK struct task *task =
+        world_submit(&s.w, "{\"prompt\":\"a\",\"width\":64,\"height\":64,\"frames\":4,"
+                           "\"options\":{\"frame_ms\":100}}");
+    wait_status(&s.w, &s.check, task->task_id, "PROCESSING", true);
+    arm(FAULT_STORE, 1, true, 0);
+    wait_hits(&s, 1);
+    runs_drain(s.w.tasks);
+    wait_hits(&s, atomic_load(&fault.hits) + 2); /* it goes on trying */
+    (void)disarm();
+    wait_status(&s.w, &s.check, task->task_id, "SUCCEEDED", false);
+    assert_int_equal(check_results(&s.w, &s.check, "stopped"), count_results(&s.w));
+    stop(&s);
+}
+
 static void test_pool_faults_malloc(void **state)
 {
     (void)state;
@@ -270,9 +298,13 @@ static void test_pool_faults_malloc(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool_faults_rename), cmocka_unit_test(test_pool_faults_fsync),
-        cmocka_unit_test(test_pool_faults_unlink), cmocka_unit_test(test_pool_faults_write),
-        cmocka_unit_test(test_pool_faults_store),  cmocka_unit_test(test_pool_faults_malloc),
+        cmocka_unit_test(test_pool_faults_rename),
+        cmocka_unit_test(test_pool_faults_fsync),
+        cmocka_unit_test(test_pool_faults_unlink),
+        cmocka_unit_test(test_pool_faults_write),
+        cmocka_unit_test(test_pool_faults_store),
+        cmocka_unit_test(test_pool_faults_malloc),
+        cmocka_unit_test(test_pool_faults_store_at_a_stop),
     };
     spared = true;
     rl_log_set_level((enum rl_log_level)(RL_LOG_ERROR + 1)); /* every line here is on purpose */
