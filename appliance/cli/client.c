@@ -90,9 +90,10 @@ static char *choose_key(const struct cli_places *p, bool loopback)
         return rl_strdup(p->env_key);
     if (given(p->state_dir))
         return read_line(p->state_dir, "owner.key");
-    if (given(p->env_state_dir))
-        return read_line(p->env_state_dir, "owner.key");
-    return loopback ? read_line(p->default_dir, "owner.key") : NULL;
+    /* A folder that was named for another command is no word about this server. */
+    if (!loopback)
+        return NULL;
+    return read_line(given(p->env_state_dir) ? p->env_state_dir : p->default_dir, "owner.key");
 }
 
 enum rl_rc cli_client_find(const struct cli_places *places, struct cli_client *ret_client,
@@ -349,19 +350,23 @@ bool cli_task_path(const char *id, const char *tail, char *path, size_t size)
     return cli_id_path("task", API_TASKS, id, tail, path, size);
 }
 
-static void held_signals(sigset_t *set)
+void cli_end_signals(sigset_t *set)
 {
+    struct sigaction hangup;
+
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
+    /* A blocked signal waits even where it is ignored. */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(set, SIGHUP);
 }
 
 void cli_signals_hold(void)
 {
     sigset_t set;
 
-    held_signals(&set);
+    cli_end_signals(&set);
     (void)sigprocmask(SIG_BLOCK, &set, NULL); /* cannot fail with these arguments */
 }
 
@@ -369,7 +374,7 @@ void cli_signals_release(void)
 {
     sigset_t set;
 
-    held_signals(&set);
+    cli_end_signals(&set);
     (void)sigprocmask(SIG_UNBLOCK, &set, NULL); /* cannot fail with these arguments */
 }
 
@@ -378,6 +383,6 @@ bool cli_wait(int64_t ms)
     sigset_t set;
     struct timespec wait = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000};
 
-    held_signals(&set);
+    cli_end_signals(&set);
     return sigtimedwait(&set, NULL, &wait) > 0;
 }

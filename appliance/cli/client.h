@@ -6,6 +6,8 @@
 #include "cli/args.h"
 #include "net/net.h"
 
+#include <signal.h>
+
 /* Everything the search for a server looks at; NULL or "" = not given. */
 struct cli_places {
     const char *url, *key, *state_dir;             /* the options */
@@ -88,6 +90,9 @@ bool cli_id_path(const char *kind, const char *base, const char *id, const char 
 /* The same for API_TASKS. */
 bool cli_task_path(const char *id, const char *tail, char *path, size_t size);
 
+/* The signals by which a person or a service manager ends a program: SIGINT, SIGTERM, and SIGHUP
+ * unless it was ignored before (nohup). */
+void cli_end_signals(sigset_t *set);
 /* Wait ms with SIGINT, SIGTERM and SIGHUP blocked by cli_signals_hold; true when one of them came.
  */
 bool cli_wait(int64_t ms);

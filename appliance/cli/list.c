@@ -125,7 +125,7 @@ int cli_list_whole(const struct cli_args *args, const char *path, const char *he
     int status = cli_ask(args, &(struct cli_request){.path = path}, &reply);
     if (status != CLI_OK)
         return status;
-    if (cli_wants_json(args)) {
+    if (cli_wants_json(args) || !reply.json) { /* also a list that is too long to be read here */
         cli_put_json(reply.http.body, reply.http.body_len);
         return CLI_OK;
     }

@@ -8,6 +8,7 @@
 #include "base/fs.h"
 #include "base/log.h"
 #include "cli/api.h"
+#include "cli/client.h"
 #include "cli/commands.h"
 #include "cli/listen.h"
 #include "cli/lock.h"
@@ -92,12 +93,10 @@ static void on_fatal(void *user, const struct rl_err *err)
 
 static void set_signals(struct serve *s)
 {
-    static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
     struct sigaction ignore = {.sa_handler = SIG_IGN};
 
-    sigemptyset(&s->signals);
-    for (size_t i = 0; i < RL_ARRAY_LEN(numbers); i++)
-        sigaddset(&s->signals, numbers[i]);
+    cli_end_signals(&s->signals);
+    sigaddset(&s->signals, SIGUSR1);
     /* neither can fail with these arguments */
     (void)pthread_sigmask(SIG_BLOCK, &s->signals, &s->before);
     (void)sigaction(SIGPIPE, &ignore, NULL);
@@ -395,8 +394,11 @@ static int start_anew(struct serve *s)
     AUTO_FREE char **argv = calloc(n + 3, sizeof(*argv));
     if (!argv)
         return CLI_REPLACE;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         argv[i] = s->call->argv[i];
+        if (strcmp(argv[i], "--") == 0)
+            n = i; /* no words follow, and what comes now is an option */
+    }
     if (s->port_chosen) {
         static char option[] = "--listen";
         (void)snprintf(listen, sizeof(listen), "%s:%d", s->ip, s->port); /* fits */

@@ -32,9 +32,17 @@ test('SIGTERM during a run: exit 0, the task is back in the queue unspent, a res
     assert.ok((await server.done(behind.task_id)).started_at > done.started_at, 'it kept its place');
 });
 
+test('a hang-up means nothing to a server that nohup started', async (t) => {
+    const server = await serve(t, { under: ['env', '--ignore-signal=HUP'] });
+    server.child.kill('SIGHUP');
+    const task = await server.submit(small('goes on'));
+    assert.equal((await server.done(task.task_id)).status, 'SUCCEEDED');
+});
+
 for (const signal of ['SIGINT', 'SIGHUP'])
     test(`${signal} stops as well, at once when nothing is under way, whoever is connected`, async (t) => {
-        const server = await serve(t);
+        // The tests may run under nohup themselves.
+        const server = await serve(t, { under: ['env', '--default-signal'] });
         const idle = net.connect(server.port, '127.0.0.1');
         t.after(() => idle.destroy());
         idle.write(`GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\n\r\n`);

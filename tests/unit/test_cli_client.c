@@ -102,6 +102,9 @@ static void test_find_keeps_key_from_strangers(void **state)
     expect_found(&p, "http://127.example.org", NULL);
     p.url = "http://localhost.example.org";
     expect_found(&p, "http://localhost.example.org", NULL);
+    p.env_state_dir = f.standard; /* named for whatever ran here before */
+    expect_found(&p, "http://localhost.example.org", NULL);
+    p.env_state_dir = NULL;
     p.url = "http://localhost:5000";
     expect_found(&p, "http://localhost:5000", "key-standard");
     p.url = "http://127.1.2.3:5000";

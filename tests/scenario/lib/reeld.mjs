@@ -92,8 +92,9 @@ export async function sql(file, query) {
 }
 
 export class Server {
-    constructor(t, { dir, set = {}, args = [], env = {}, listen = '127.0.0.1:0' }) {
-        Object.assign(this, { t, dir: dir ?? tempDir(t), set, args, env, listen });
+    /** under: a command that starts it, e.g. ['env', '--ignore-signal=HUP']; it must exec. */
+    constructor(t, { dir, set = {}, args = [], env = {}, listen = '127.0.0.1:0', under = [] }) {
+        Object.assign(this, { t, dir: dir ?? tempDir(t), set, args, env, listen, under });
         this.defaults = { 'engine.default': 'testpattern' }; // deterministic, and as fast as asked for
         this.stdout = '';
         this.stderr = '';
@@ -106,8 +107,8 @@ export class Server {
         assert.equal(this.child, null, 'already running');
         if (set) this.set = set;
         const options = Object.entries({ ...this.defaults, ...this.set }).flatMap(([key, value]) => ['--set', `${key}=${value}`]);
-        const child = spawn(BIN,
-            ['serve', '--state-dir', this.dir, '--listen', this.listen, ...options, ...this.args],
+        const [command, ...args] = [...this.under, BIN, 'serve', '--state-dir', this.dir, '--listen', this.listen, ...options, ...this.args];
+        const child = spawn(command, args,
             { env: { ...process.env, ...this.env }, stdio: ['ignore', 'pipe', 'pipe'] });
         children.add(child);
         this.child = child;
