@@ -1,6 +1,7 @@
 /* Reads request bodies: at most http.body_limit bytes, within http.body_deadline_ms however they
- * drip, in small steps on the worker of the connection. Invariant: body_done is true exactly when
- * the connection stands at the next request. */
+ * drip, in small steps on the worker of the connection. Invariants: body_done is true exactly when
+ * the connection stands at the next request; in a crowd no body of a stranger's request
+ * is begun while such bodies hold a quarter of the threads. */
 #include "http/request.h"
 
 #include <string.h>
@@ -57,12 +58,8 @@ static enum rl_rc read_steps(struct request *r, int64_t deadline_ms, bool *ret_s
     return RL_OK;
 }
 
-enum rl_rc body_read(struct request *r, struct rl_err *err)
+static enum rl_rc read_whole(struct request *r, struct rl_err *err)
 {
-    if (r->body_done)
-        return RL_OK;
-    if (r->facts.length > (int64_t)r->body.limit)
-        return too_large(r, err);
     if (r->facts.expect_continue) {
         static const char go_on[] = "HTTP/1.1 100 Continue\r\n\r\n";
         if (mg_write(r->conn, go_on, sizeof(go_on) - 1) != (int)sizeof(go_on) - 1)
@@ -87,6 +84,33 @@ enum rl_rc body_read(struct request *r, struct rl_err *err)
     r->body_done = true;
     r->close = r->close || r->body_cut;
     return rl_buf_ok(&r->body, err);
+}
+
+/* Nobody that a key or a session was found good for. */
+static bool is_stranger(const struct request *r)
+{
+    return !r->caller.user_id[0];
+}
+
+enum rl_rc body_read(struct request *r, struct rl_err *err)
+{
+    struct http *http = r->http;
+    enum rl_rc rc;
+    if (r->body_done)
+        return RL_OK;
+    if (r->facts.length > (int64_t)r->body.limit)
+        return too_large(r, err);
+    if (!is_stranger(r))
+        return read_whole(r, err);
+    int strangers = atomic_fetch_add(&http->strangers, 1);
+    if (strangers * 4 >= http->threads && http_crowded(http)) {
+        atomic_fetch_add(&http->turned_away, 1);
+        rc = rl_fail(err, RL_UNAVAILABLE, "all threads for requests without a key are busy");
+    } else {
+        rc = read_whole(r, err);
+    }
+    atomic_fetch_sub(&http->strangers, 1);
+    return rc;
 }
 
 enum rl_rc body_require_json(const struct request *r, struct rl_err *err)
@@ -147,6 +171,9 @@ void body_discard(struct request *r)
         return;
     /* A client that waits for 100 Continue has sent nothing and will not. */
     if (r->facts.expect_continue && r->body.len == 0)
+        return;
+    /* A thread that others wait for is worth more than a clean end. */
+    if (is_stranger(r) && http_crowded(r->http))
         return;
     AUTO_FREE char *step = malloc(STEP_BYTES);
     if (!step)

@@ -2,7 +2,8 @@
  * of the connection; owns nothing beyond the request. Invariants: the signature alone lets a
  * delivery in; the headers and the rate are judged before the body is read; a source that does not
  * exist, an address that may not post and a wrong signature get the same answer after the same
- * work, so that nobody learns from it which sources there are. */
+ * work, so that nobody learns from it which sources there are (but for one with a rate of its own
+ * and no allow-list: the refusals by rate, which come before the body, tell that rate). */
 #include "http/request.h"
 
 #include <string.h>

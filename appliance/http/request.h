@@ -59,6 +59,7 @@ struct http {
     _Atomic int streams;           /* streams and long polls that wait now */
     _Atomic int sockets;           /* WebSockets open or being opened */
     _Atomic int connections;       /* connections that hold a thread now */
+    _Atomic int strangers;         /* bodies being read of requests without a good key */
     _Atomic bool draining;         /* http_stop was called */
     _Atomic int64_t stops_ms;      /* rl_mono_ms of that; 0 = not yet */
     _Atomic bool backup_busy;      /* one backup at a time, until its last byte is out */

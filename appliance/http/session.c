@@ -120,11 +120,13 @@ enum rl_rc http_sign_in(struct request *r, struct rl_err *err)
                         : rl_fail(err, RL_UNAUTHORIZED, "no token");
     if (rc == RL_UNAUTHORIZED && door_sign_in_failed(r, err) == RL_RATE_LIMITED)
         return RL_RATE_LIMITED;
-    if (rc != RL_OK)
+    if (rc == RL_UNAUTHORIZED)
         return reply_send(r, &(struct reply){.status = 401,
                                              .type = "text/plain; charset=utf-8",
                                              .bytes = refused,
                                              .len = sizeof(refused) - 1});
+    if (rc != RL_OK)
+        return rc;
     rc = set_cookie(r, caller.key_id, &expires_ms, err);
     if (rc != RL_OK)
         return rc;

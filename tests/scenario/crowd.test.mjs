@@ -17,7 +17,14 @@ const kinds = {
         + 'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"prompt":',
 };
 
-/** `count` connections of these kinds in turn, held until the test ends. */
+/** A body drop by drop, for a path that asks for no key. */
+const stranger = (path) => (server) => `POST ${path} HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\n`
+    + 'webhook-id: a\r\nwebhook-timestamp: ' + Math.floor(Date.now() / 1000) + '\r\nwebhook-signature: v1,' + 'A'.repeat(43) + '=\r\n'
+    + 'Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"key":';
+Object.assign(kinds, { session: stranger('/api/v1/session'), hook: stranger('/api/v1/hooks/nobody') });
+const dripping = ['slow', 'session', 'hook'];
+
+/** `count` connections of these kinds in turn, held until the test ends or calls what this returns. */
 async function crowd(t, server, count, names) {
     const sockets = [];
     t.after(() => sockets.forEach((socket) => socket.destroy()));
@@ -33,8 +40,9 @@ async function crowd(t, server, count, names) {
     }
     await eventually(() => `${open} of ${count} connected`, () => open === count, 20000);
     const drip = setInterval(() => sockets.forEach((socket, i) =>
-        names[i % names.length] === 'slow' && socket.writable && socket.write(' ')), 500);
+        dripping.includes(names[i % names.length]) && socket.writable && socket.write(' ')), 500);
     t.after(() => clearInterval(drip));
+    return () => sockets.forEach((socket) => socket.destroy());
 }
 
 /** ms until /healthz has answered on a connection of its own. */
@@ -100,3 +108,15 @@ for (const [count, names] of [[600, ['silent']], [1500, ['silent']], [600, ['idl
         assert.ok(took < ms(4000), `${took} ms`);
         assert.ok(await probe(server) < ms(1000), 'and stays');
     });
+
+test('who has a key is served while 400 bodies of strangers come drop by drop', async (t) => {
+    const server = await serve(t);
+    const leave = await crowd(t, server, 400, ['session', 'hook']);
+    for (let i = 0; i < 20; i++) {
+        const began = performance.now();
+        assert.equal((await server.post('/api/v1/tasks', small(`one of many ${i}`))).status, 202);
+        assert.ok(performance.now() - began < ms(1000), `${performance.now() - began} ms`);
+        await tick(100);
+    }
+    leave();
+});
