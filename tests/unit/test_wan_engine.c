@@ -376,7 +376,9 @@ static void test_generate_stops_at_every_beat(void **state)
     struct watcher whole = watcher();
     must(make(m, &request, &whole, NULL, &err), &err);
     assert_true(whole.beats > STEPS * 3 * c->dit.layers + FRAMES);
-    for (int beat = 1; beat <= whole.beats; beat++) {
+    /* Some of them where each instruction is watched, the last one always. */
+    int stride = getenv("REELD_WATCHED") ? 13 : 1;
+    for (int beat = whole.beats; beat > 0; beat -= stride) {
         struct watcher first = watcher(), second = watcher();
         first.stop_beat = beat;
         first.save_always = true;
