@@ -158,6 +158,10 @@ UPDATE task SET cancel_mode = :cancel_mode, updated_at = max(updated_at, :now) W
 SELECT * FROM task_row WHERE user_id = :user_id AND params_hash = :params_hash AND status = 'CANCELED'
     AND cancel_mode = 'soft' AND epoch > 0 ORDER BY video_file IS NOT NULL DESC, task_id DESC LIMIT 1
 
+-- Its result has served: whoever asks the same once more, without a seed, wants another video.
+-- write: twin_served
+UPDATE task SET epoch = 0 WHERE task_id = :task_id AND status = 'CANCELED' AND seed_given = 0
+
 -- read: twin_wanted
 SELECT waits_for FROM task INDEXED BY task_twin WHERE waits_for > 0 AND status = 'QUEUED' LIMIT 1
 
@@ -187,15 +191,15 @@ VALUES (:task_id, :round, 0, :user_id, :webhook_id, :event_type, :url, :host, :s
     :max_tries, :next_at, :expires_at, :now)
 
 -- read: endpoints_of
-SELECT 1 FROM endpoint WHERE user_id = :user_id AND state = 'ENABLED' LIMIT 1
+SELECT 1 FROM endpoint WHERE user_id = :user_id AND state <> 'DISABLED' LIMIT 1
 
--- One duty per endpoint that wants this event.
+-- One duty per endpoint that wants this event; a parked one has it when it is enabled again.
 -- write: outbox_insert_endpoints
 INSERT INTO outbox(task_id, round, endpoint_id, user_id, webhook_id, event_type, url, host, secret, body, status,
-    max_tries, next_at, expires_at, created_at)
+    max_tries, next_at, expires_at, created_at, held)
 SELECT :task_id, :round, endpoint_id, user_id, :webhook_id, :event_type, url, host, '', :body, 'PENDING',
-    :max_tries, :next_at, :expires_at, :now
-FROM endpoint WHERE user_id = :user_id AND state = 'ENABLED'
+    :max_tries, :next_at, :expires_at, :now, state = 'PARKED'
+FROM endpoint WHERE user_id = :user_id AND state <> 'DISABLED'
     AND (events IS NULL OR instr(',' || events || ',', ',' || :event_type || ',') > 0)
 
 -- Lists: per wanted status at most :limit rows from an index, then the best :limit of them: bounded whatever the
@@ -205,32 +209,28 @@ WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING'
     ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
 SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
     (SELECT task_id FROM task WHERE status = w.status AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
-WHERE w.bit & :statuses
-ORDER BY r.task_id DESC LIMIT :limit
+WHERE w.bit & :statuses ORDER BY r.task_id DESC LIMIT :limit
 
 -- read: task_list_asc
 WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
     ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
 SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
     (SELECT task_id FROM task WHERE status = w.status AND task_id > :after ORDER BY task_id LIMIT :limit)
-WHERE w.bit & :statuses
-ORDER BY r.task_id LIMIT :limit
+WHERE w.bit & :statuses ORDER BY r.task_id LIMIT :limit
 
 -- read: task_list_user_desc
 WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
     ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
 SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
     (SELECT task_id FROM task WHERE user_id = :user_id AND status = w.status AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
-WHERE w.bit & :statuses
-ORDER BY r.task_id DESC LIMIT :limit
+WHERE w.bit & :statuses ORDER BY r.task_id DESC LIMIT :limit
 
 -- read: task_list_user_asc
 WITH wanted(status, bit) AS (VALUES ('CREATED', 1), ('QUEUED', 2), ('PROCESSING', 4), ('SUCCEEDED', 8),
     ('FAILED', 16), ('TIMEOUT', 32), ('CANCELED', 64))
 SELECT r.* FROM wanted w CROSS JOIN task_row r ON r.task_id IN
     (SELECT task_id FROM task WHERE user_id = :user_id AND status = w.status AND task_id > :after ORDER BY task_id LIMIT :limit)
-WHERE w.bit & :statuses
-ORDER BY r.task_id LIMIT :limit
+WHERE w.bit & :statuses ORDER BY r.task_id LIMIT :limit
 
 -- read: history_asc
 SELECT seq, task_id, timestamp, from_status, to_status, attempt, worker_id, reason

@@ -34,10 +34,16 @@ void store_ballast_make(struct store *store)
     }
 }
 
-bool store_ballast_drop(struct store *store)
+void store_found_full(struct store *store)
 {
     if (!atomic_exchange(&store->disk_full, true))
-        rl_log(RL_LOG_ERROR, "disk_full", "note=\"new work is refused until space returns\"");
+        rl_log(RL_LOG_ERROR, "disk_full",
+               "note=\"new work is refused and none begun until space returns\"");
+}
+
+bool store_ballast_drop(struct store *store)
+{
+    store_found_full(store);
     return unlink(store->ballast_path) == 0;
 }
 

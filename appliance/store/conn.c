@@ -7,13 +7,41 @@
 #include "base/clock.h"
 #include "store_sql_text.h"
 
+#include <errno.h>
 #include <string.h>
 
 _Static_assert(RL_ARRAY_LEN(store_statements) == SQL_COUNT, "one text per name");
 
+static bool is_full(int number)
+{
+    return number == ENOSPC || number == EDQUOT;
+}
+
+/* Of a COMMIT the connection does not keep the errno; the log that it wrote to does. */
+static int log_errno(sqlite3 *db)
+{
+    sqlite3_file *file = NULL;
+    int number = 0;
+    if (sqlite3_file_control(db, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) == SQLITE_OK &&
+        file && file->pMethods)
+        (void)file->pMethods->xFileControl(file, SQLITE_FCNTL_LAST_ERRNO, &number); /* else 0 */
+    return number;
+}
+
+int store_code(struct store_conn *conn)
+{
+    int rc = sqlite3_extended_errcode(conn->db);
+    if (rc != SQLITE_IOERR_WRITE && rc != SQLITE_IOERR_SHMSIZE) /* never a failed fsync */
+        return rc;
+    return is_full(sqlite3_system_errno(conn->db)) || is_full(log_errno(conn->db)) ? SQLITE_FULL
+                                                                                   : rc;
+}
+
 enum rl_rc store_fail(struct store_conn *conn, int sqlite_rc, const char *what, struct rl_err *err)
 {
     enum rl_rc code = RL_STORE_ERROR;
+    if (conn && conn->db && sqlite_rc == sqlite3_extended_errcode(conn->db))
+        sqlite_rc = store_code(conn);
     int primary = sqlite_rc & 0xff;
     if (primary == SQLITE_FULL)
         code = RL_DISK_FULL;
@@ -52,7 +80,7 @@ int store_begin(struct store_conn *conn, const char *how)
         rc = sqlite3_exec(conn->db, "ROLLBACK", NULL, NULL, NULL);
     if (rc == SQLITE_OK)
         rc = sqlite3_exec(conn->db, how, NULL, NULL, NULL);
-    return rc == SQLITE_OK ? rc : sqlite3_extended_errcode(conn->db);
+    return rc == SQLITE_OK ? rc : store_code(conn);
 }
 
 static int read_limit(void *arg)

@@ -99,6 +99,8 @@ enum rl_rc store_exec(struct store_conn *conn, const char *sql, struct rl_err *e
 /* Begin a transaction with `how`, after ending one whose ROLLBACK failed (memory was short).
  * Returns SQLite's code. */
 int store_begin(struct store_conn *conn, const char *how);
+/* SQLite's extended code of the call that failed; a used-up quota is a full disk, too. */
+int store_code(struct store_conn *conn);
 /* The code for a SQLite result: RL_DISK_FULL, RL_NO_MEMORY, RL_STORE_ERROR …, with SQLite's words.
  */
 enum rl_rc store_fail(struct store_conn *conn, int sqlite_rc, const char *what, struct rl_err *err);

@@ -125,6 +125,9 @@ void store_histograms(struct store *store, struct rl_buf *out);
  * keys): RL_DISK_FULL when free space is below store.min_free_bytes or writes are refused. Any
  * thread, the writer's too. */
 enum rl_rc store_admit(struct store *store, struct rl_err *err) RL_NODISCARD;
+/* A file beside the database met a full disk: writes of class NORMAL are refused until there is
+ * room again (the ballast stays, it is for the database). Any thread. */
+void store_found_full(struct store *store);
 
 /* A consistent copy of the database at path (must not exist), fsynced. Blocking; any thread. */
 enum rl_rc store_backup(struct store *store, const char *path, struct rl_err *err) RL_NODISCARD;

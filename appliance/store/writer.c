@@ -82,10 +82,10 @@ enum rl_rc store_try(struct store_conn *conn, store_fn fn, void *arg, struct rl_
         store_drop_hooks(conn, hooks);
         if (!conn->lost_rc &&
             sqlite3_exec(conn->db, "ROLLBACK TO op", NULL, NULL, NULL) != SQLITE_OK)
-            conn->lost_rc = sqlite3_extended_errcode(conn->db);
+            conn->lost_rc = store_code(conn);
     }
     if (!conn->lost_rc && sqlite3_exec(conn->db, "RELEASE op", NULL, NULL, NULL) != SQLITE_OK)
-        conn->lost_rc = sqlite3_extended_errcode(conn->db);
+        conn->lost_rc = store_code(conn);
     if (sqlite3_get_autocommit(conn->db) && !conn->lost_rc)
         conn->lost_rc = SQLITE_ABORT;
     return rc == RL_OK && conn->lost_rc ? store_fail(conn, conn->lost_rc, "savepoint", err) : rc;
@@ -114,7 +114,7 @@ static int commit(struct store *store, int64_t writes)
     int64_t begun = rl_mono_us();
     int rc = sqlite3_exec(conn->db, "COMMIT", NULL, NULL, NULL);
     if (rc != SQLITE_OK) {
-        rc = sqlite3_extended_errcode(conn->db);
+        rc = store_code(conn);
         if (!sqlite3_get_autocommit(conn->db))
             (void)sqlite3_exec(conn->db, "ROLLBACK", NULL, NULL,
                                NULL); /* nothing of it is promised */

@@ -218,21 +218,17 @@ static enum rl_rc write_file(const struct run *run, const char *path, const void
 struct progress_work {
     const struct run *run;
     int64_t step;
-    bool written;
 };
 
 static enum rl_rc write_progress(struct store_conn *conn, void *arg, struct rl_err *err)
 {
     struct progress_work *work = arg;
-    int64_t changed = 0;
     struct store_stmt *stmt = store_stmt(conn, SQL_TASK_PROGRESSED);
     store_bind_int(stmt, ":task_id", work->run->task->task_id);
     store_bind_int(stmt, ":attempt", work->run->attempt);
     store_bind_int(stmt, ":epoch", work->run->epoch);
     store_bind_int(stmt, ":best_step", work->step);
-    enum rl_rc rc = store_run(stmt, &changed, err);
-    work->written = rc == RL_OK && changed == 1;
-    return rc;
+    return store_run(stmt, NULL, err);
 }
 
 /* The run got further than any before it, durably: earlier crashes are no suspicion any more. */
@@ -245,7 +241,7 @@ static enum rl_rc note_progress(struct run *run, struct rl_err *err)
     if (rc != RL_OK)
         return rc;
     run->best_step = work.step;
-    if (work.written && run->task->crash_count > 0)
+    if (atomic_exchange(&run->suspect, false))
         hub_ring(run->tasks->hub); /* it need not run alone any more: others may start */
     return RL_OK;
 }

@@ -65,6 +65,7 @@ static enum rl_rc explain_queued(struct tasks *tasks, const struct task *task, s
                                  struct rl_err *err)
 {
     struct queue_work work = {.task = task};
+    struct store_stats stats;
     int64_t steady = store_steady_ms(tasks->store);
     rl_buf_str(out, "Waiting in queue ");
     rl_buf_fmt(out, "\"%s\" for ", task->queue_name);
@@ -73,6 +74,9 @@ static enum rl_rc explain_queued(struct tasks *tasks, const struct task *task, s
     enum rl_rc rc = store_read(tasks->store, queue_state, &work, err);
     if (rc != RL_OK)
         return rc;
+    store_stats(tasks->store, &stats);
+    if (stats.disk_full)
+        rl_buf_str(out, "The disk is full: nothing starts before there is room again. ");
     if (task->waits_for) {
         rl_buf_fmt(out,
                    "It waits for the run of task %lld, which was soft-cancelled and makes the same "
@@ -135,7 +139,8 @@ static void explain_processing(struct tasks *tasks, const struct task *task, str
                    (long long)(config_int(tasks->cfg, CFG_RUN_STALE_MS) / 1000));
     if (unmeasured)
         rl_buf_fmt(out,
-                   "No such work was measured here yet: it has all the time it needs, unless it is "
+                   "No such work was measured on this device yet: it has all the time it needs, "
+                   "unless it is "
                    "silent for %lld s. ",
                    (long long)(timeout / 1000));
     else if (timeout > 0)

@@ -15,6 +15,7 @@ struct finish_work {
     const struct run_result *result;
     const struct rl_err *why;
     bool canceled; /* a hard cancel was answered before this commit */
+    bool no_room;  /* it failed for a disk that is really full */
     bool measured; /* the run says something of its device's speed */
     struct speed speed;
 };
@@ -160,6 +161,9 @@ static enum rl_rc fail(struct store_conn *conn, void *arg, struct rl_err *err)
         move.reason = "drain";
     } else if (why->code == RL_GPU_ERROR) {
         task_crash_move(run->tasks, task, &move);
+    } else if (work->no_room) { /* no claim succeeds before there is room */
+        move.to = TASK_QUEUED;
+        move.not_before = retry_at(run->tasks, task);
     } else if (why->retryable && task->retry_count < task->max_retries) {
         move.to = TASK_QUEUED;
         move.charge = CHARGE_RETRY;
@@ -174,5 +178,11 @@ static enum rl_rc fail(struct store_conn *conn, void *arg, struct rl_err *err)
 enum rl_rc run_fail(struct run *run, const struct rl_err *why, struct rl_err *err)
 {
     struct finish_work work = {.run = run, .why = why};
+    struct rl_err full;
+    /* Of a quota or a disk of its own below results/ the store does not see the end: a retry. */
+    work.no_room =
+        why->code == RL_DISK_FULL && store_admit(run->tasks->store, &full) == RL_DISK_FULL;
+    if (work.no_room)
+        store_found_full(run->tasks->store);
     return store_write(run->tasks->store, STORE_URGENT, fail, &work, err);
 }

@@ -45,6 +45,7 @@ struct run {
     int64_t started_mono_ms;
     int64_t checkpoint_ms; /* run's thread only: monotonic time of the last save, or of the start */
     int64_t best_step;     /* run's thread only: as in the row */
+    atomic_bool suspect;   /* it took the process down before and has got no further since */
     bool resumed;          /* run's thread only: it had a checkpoint to start from */
     /* for the ETA: monotonic times of the first beat of the phase under way and of its newest step,
      * the step that it began with, and what was expected at the claim (ms, 0 = nothing) */
@@ -232,8 +233,9 @@ bool speed_measure(struct tasks *tasks, const struct task *task, const char *dev
 enum rl_rc speed_put(struct store_conn *conn, const struct speed *speed, struct rl_err *err)
     RL_NODISCARD;
 void speed_set(struct tasks *tasks, const struct speed *speed);
-/* Expected run time of so many units of this task's engine and model; 0 = never measured. */
-int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units);
+/* Expected run time of so many units of this task's engine and model; 0 = never measured. *ret_own
+ * (may be NULL): measured on the task's own device, else it is another's. */
+int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units, bool *ret_own);
 enum rl_rc speed_load(struct tasks *tasks, struct rl_err *err) RL_NODISCARD;
 
 /* cache.c: finished tasks in memory, at most so many bytes of them; 0 = none. Any thread. */

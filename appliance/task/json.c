@@ -104,10 +104,11 @@ static int64_t eta_ms(struct tasks *tasks, const struct task *task, const struct
         return left_ms(live);
     if (task->queue_position <= 0 || task->units_before < 0)
         return -1;
-    int64_t own = speed_expect_ms(tasks, task, speed_units(task)), running = runs_left_ms(tasks);
+    int64_t own = speed_expect_ms(tasks, task, speed_units(task), NULL),
+            running = runs_left_ms(tasks);
     if (own <= 0 || running < 0)
         return -1;
-    int64_t before = running + speed_expect_ms(tasks, task, task->units_before);
+    int64_t before = running + speed_expect_ms(tasks, task, task->units_before, NULL);
     return own + before / (tasks->slots > 0 ? tasks->slots : 1);
 }
 

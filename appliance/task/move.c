@@ -197,7 +197,7 @@ static enum rl_rc enter_terminal(struct task *task, const struct task_move *move
                                  struct rl_err *err)
 {
     task->finished_at = now;
-    task->not_before = 0;
+    task->not_before = task->waits_for = 0;
     task->crash_count += move->charge == CHARGE_CRASH;
     task->retry_count += move->charge == CHARGE_RETRY;
     task->requeue_count += move->charge == CHARGE_REQUEUE;

@@ -84,7 +84,12 @@ static enum rl_rc finish_by_link(struct store_conn *conn, void *arg, struct rl_e
                              .result = &result,
                              .reused_from = twin->task_id,
                              .reason = "the kept result of a soft-cancelled twin"};
-    return task_move(tasks, conn, task, &done, err);
+    rc = task_move(tasks, conn, task, &done, err);
+    if (rc != RL_OK)
+        return rc;
+    struct store_stmt *served = store_stmt(conn, SQL_TWIN_SERVED);
+    store_bind_int(served, ":task_id", twin->task_id);
+    return store_run(served, NULL, err);
 }
 
 /* Give a task the result of its twin, whole or not at all. *ret_taken false: it has to make its

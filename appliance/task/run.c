@@ -29,23 +29,34 @@ struct claim_work {
     struct run *run;   /* owned: goes live with the COMMIT */
 };
 
+static void count_live(struct tasks *tasks, int64_t *ret_live, int64_t *ret_suspects)
+{
+    pthread_mutex_lock(&tasks->live_lock);
+    for (struct run *run = tasks->live; run; run = run->next) {
+        ++*ret_live;
+        *ret_suspects += atomic_load(&run->suspect);
+    }
+    pthread_mutex_unlock(&tasks->live_lock);
+}
+
 /* The head of the queue if it may run: a suspect (it took the process down before) runs alone, so
  * that blame is exact, and waits at the head until everything else is done. */
 static enum rl_rc pick(struct store_conn *conn, struct tasks *tasks, int64_t *ret_id,
                        struct rl_err *err)
 {
-    int64_t cap = config_int(tasks->cfg, CFG_POOL_CAP), live = runs_active(tasks);
+    int64_t cap = config_int(tasks->cfg, CFG_POOL_CAP), live = 0, suspects = 0;
     bool row;
-    int64_t running = 0, suspects = 0;
+    int64_t running = 0;
     *ret_id = 0;
-    struct store_stmt *count = store_stmt(conn, SQL_RUNNING_COUNT);
+    count_live(tasks, &live, &suspects); /* soft-cancelled runs, too, which still go */
+    struct store_stmt *count = store_stmt(conn, SQL_RUNNING_COUNT); /* claims of this commit, too */
     enum rl_rc rc = store_step(count, &row, err);
     if (rc == RL_OK && row) {
         running = store_col_int(count, 0);
-        suspects = store_col_int(count, 1);
+        suspects += store_col_int(count, 1);
     }
     store_reset(count);
-    if (running < live) /* a soft-cancelled run still goes */
+    if (running < live)
         running = live;
     if (rc != RL_OK || suspects > 0 || (cap > 0 && running >= cap))
         return rc;
@@ -56,11 +67,13 @@ static enum rl_rc pick(struct store_conn *conn, struct tasks *tasks, int64_t *re
     return rc;
 }
 
-/* Asked for, or derived from the work and the measured speed. 0 = none. */
+/* Asked for, or derived from the work and the measured speed. 0 = none. The speed of another device
+ * is an estimate for people; no run is ended by it. */
 static void set_timeout(struct tasks *tasks, struct run *run)
 {
     const struct task *task = run->task;
-    run->expected_ms = speed_expect_ms(tasks, task, speed_units(task));
+    bool own = false;
+    run->expected_ms = speed_expect_ms(tasks, task, speed_units(task), &own);
     if (task->run_timeout_s >= 0) {
         run->timeout_ms = task->run_timeout_s * 1000;
         return;
@@ -68,7 +81,7 @@ static void set_timeout(struct tasks *tasks, struct run *run)
     int64_t floor = config_int(tasks->cfg, CFG_RUN_FLOOR_S) * 1000;
     int64_t derived = config_int(tasks->cfg, CFG_RUN_FACTOR) * run->expected_ms;
     run->timeout_ms = derived > floor ? derived : floor;
-    run->unmeasured = run->expected_ms == 0;
+    run->unmeasured = !own; /* another device may be a hundred times as fast */
 }
 
 /* After the COMMIT and before anybody is answered: a cancel that comes next finds the run. */
@@ -88,6 +101,7 @@ static void go_live(void *ctx, void *arg)
     set_timeout(tasks, run);
     run->checkpoint_ms = run->started_mono_ms;
     run->best_step = run->task->best_step;
+    atomic_store(&run->suspect, run->task->crash_count > 0);
     atomic_store(&run->beat_ms, run->started_mono_ms);
     pthread_mutex_lock(&tasks->live_lock);
     run->next = tasks->live;
@@ -194,6 +208,8 @@ void run_free(struct run *run)
     if (*at)
         *at = run->next;
     pthread_mutex_unlock(&run->tasks->live_lock);
+    if (atomic_load(&run->suspect)) /* it need not run alone any more: others may start */
+        hub_ring(run->tasks->hub);
     task_free(run->task);
     free(run);
 }
@@ -247,10 +263,7 @@ void runs_drain(struct tasks *tasks)
 
 int64_t runs_active(struct tasks *tasks)
 {
-    int64_t n = 0;
-    pthread_mutex_lock(&tasks->live_lock);
-    for (struct run *run = tasks->live; run; run = run->next)
-        n++;
-    pthread_mutex_unlock(&tasks->live_lock);
-    return n;
+    int64_t live = 0, suspects = 0;
+    count_live(tasks, &live, &suspects);
+    return live;
 }

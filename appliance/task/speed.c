@@ -82,10 +82,12 @@ void speed_set(struct tasks *tasks, const struct speed *speed)
     pthread_mutex_unlock(&tasks->speed_lock);
 }
 
-int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units)
+int64_t speed_expect_ms(struct tasks *tasks, const struct task *task, double units, bool *ret_own)
 {
     pthread_mutex_lock(&tasks->speed_lock);
     const struct speed *s = find_locked(tasks, task->engine, task->model, task->worker_id);
+    if (ret_own)
+        *ret_own = s != NULL;
     if (!s)
         s = find_locked(tasks, task->engine, task->model, NULL);
     double ms = s ? s->ms_per_unit * units : 0;

@@ -36,8 +36,8 @@ static bool derived_matches(const struct tasks *tasks, const struct task *found)
         return true;
     if (status != TASK_SUCCEEDED)
         return false;
-    return found->seed_given ||
-           rl_wall_ms() - found->finished_at < config_int(tasks->cfg, CFG_TASK_DERIVED_MS);
+    int64_t age = rl_wall_ms() - found->finished_at; /* negative: the clock was set back */
+    return found->seed_given || (age >= 0 && age < config_int(tasks->cfg, CFG_TASK_DERIVED_MS));
 }
 
 /* The key is free again: the old row's becomes <key>~<task_id>. */

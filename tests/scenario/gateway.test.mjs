@@ -190,9 +190,23 @@ test('soft cancel, then the same again while the run goes on: it waits and gets 
     assert.deepEqual(receiver.requests.map((request) => JSON.parse(request.body).task_id), [second.task_id]);
     assert.equal((await sql(server.db, "SELECT count(*) AS n FROM task_event WHERE to_status = 'PROCESSING' AND worker_id <> 'reuse'"))[0].n, 2);
 
+    const again = await server.submit({ ...body, idempotency: 'off' });
+    assert.deepEqual(seen(again), ['QUEUED', null, null], 'the result has served: without a seed the same words ask for another video');
+    await server.until(again.task_id, 'PROCESSING');
+    assert.equal((await cancel(server, again.task_id)).status, 200);
+    const hash = async ({ task_id }) => (await sql(server.db, `SELECT video_sha256 FROM task WHERE task_id = ${task_id}`))[0].video_sha256;
+    await eventually('it is kept', () => hash(again));
     const at_once = await server.submit({ ...body, label: 'again', idempotency: 'off' });
-    assert.deepEqual(seen(at_once), ['SUCCEEDED', first.task_id, 'reuse'], 'the result is there: SUCCEEDED in the answer to the submit');
-    assert.equal(at_once.video.sha256, kept.video_sha256);
+    assert.deepEqual(seen(at_once), ['SUCCEEDED', again.task_id, 'reuse'], 'the result is there: SUCCEEDED in the answer to the submit');
+    assert.equal(at_once.video.sha256, await hash(again));
+    const seeded = { ...body, seed: 7, idempotency: 'off' };
+    const cut = await server.submit(seeded);
+    await server.until(cut.task_id, 'PROCESSING');
+    assert.equal((await cancel(server, cut.task_id)).status, 200);
+    await eventually('it is kept', () => hash(cut));
+    for (let i = 0; i < 2; i++)
+        assert.deepEqual(seen(await server.submit(seeded)), ['SUCCEEDED', cut.task_id, 'reuse'], 'with a seed there is only one');
+    assert.deepEqual(await sql(server.db, 'SELECT task_id FROM task WHERE waits_for > 0'), []);
     assert.deepEqual(statesOf(await server.events(at_once.task_id)), ['CREATED', 'QUEUED', 'PROCESSING', 'SUCCEEDED']);
     await receiver.wait(at_once.task_id);
 });

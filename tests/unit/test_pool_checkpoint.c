@@ -264,6 +264,10 @@ static void test_a_suspect_that_gets_further_lets_others_run(void **state)
     struct run *run = world_claim(w);
     assert_int_equal(run_task(run)->task_id, task->task_id);
     assert_null(world_claim(w)); /* it runs alone */
+    struct rl_err err;
+    AUTO_TASK struct task *answer = NULL;
+    world_ok(task_cancel(w->tasks, &owner, task->task_id, CANCEL_SOFT, &answer, &err), &err);
+    assert_null(world_claim(w)); /* also when it goes on softly cancelled */
     uint64_t tick = hub_tick(w->hub);
     beat_and_save(run, 1, "x");
     assert_true(hub_tick(w->hub) != tick); /* idle workers look again */

@@ -4,7 +4,7 @@
  * file, whole, by size and SHA-256, and nothing else lies in results/; and the next task simply
  * works. */
 // clang-format off
-// link: PkgConfig::sqlite3 -Wl,--wrap=rename,--wrap=fsync,--wrap=unlink,--wrap=pwrite,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=store_write
+// link: PkgConfig::sqlite3 -Wl,--wrap=rename,--wrap=fsync,--wrap=unlink,--wrap=pwrite,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=store_write,--wrap=rl_fs_free_bytes
 // clang-format on
 #include "test_pool_world.h"
 
@@ -54,6 +54,7 @@ enum rl_rc __real_store_write(struct store *store, enum store_class class, store
                               struct rl_err *err);
 enum rl_rc __wrap_store_write(struct store *store, enum store_class class, store_fn fn, void *arg,
                               struct rl_err *err);
+enum rl_rc __wrap_rl_fs_free_bytes(const char *path, int64_t *ret_bytes, struct rl_err *err);
 
 static bool fails(enum fault_kind kind)
 {
@@ -111,6 +112,16 @@ enum rl_rc __wrap_store_write(struct store *store, enum store_class class, store
     return __real_store_write(store, class, fn, arg, err);
 }
 
+/* A disk that was met full is full. */
+enum rl_rc __wrap_rl_fs_free_bytes(const char *path, int64_t *ret_bytes, struct rl_err *err)
+{
+    (void)path, (void)err;
+    bool full = atomic_load(&fault.kind) != FAULT_NONE && fault.errnum == ENOSPC && fault.sticky &&
+                atomic_load(&fault.hits) > 0;
+    *ret_bytes = full ? 0 : INT64_C(1) << 40;
+    return RL_OK;
+}
+
 static void arm(enum fault_kind kind, int at, bool sticky, int errnum)
 {
     fault.at = at;
@@ -142,6 +153,7 @@ static void start(struct scene *s)
     world_init(&s->w);
     world_set(&s->w, "store.readers", "1");
     world_set(&s->w, "task.retry_delay_ms", "0");
+    world_set(&s->w, "store.min_free_bytes", "1");
     world_open(&s->w);
     check_open(&s->check, s->w.dir);
     world_ok(pool_start(s->w.tasks, no_replace, NULL, &s->pool, &err), &err);
@@ -171,6 +183,20 @@ static int64_t submit(struct scene *s, int number, int retries, const char *faul
     return task->task_id;
 }
 
+/* Until the run has met the full disk and its task waits again, or has ended without meeting it. */
+static void wait_full(struct scene *s, int64_t id, int at)
+{
+    char now[32] = "";
+    for (int64_t until = rl_mono_ms() + WAIT_MS; rl_mono_ms() < until;) {
+        status_of(&s->check, id, now, sizeof now);
+        bool waits = strcmp(now, "QUEUED") == 0 && atomic_load(&fault.calls) >= at;
+        if (waits || strcmp(now, "SUCCEEDED") == 0)
+            return;
+        (void)hub_wait(s->w.hub, NULL, hub_tick(s->w.hub), 1);
+    }
+    fail_msg("on a full disk the task is %s", now);
+}
+
 /* false: the fault was not reached. A file may stay behind only if removing it was what failed. */
 static bool try_run(struct scene *s, enum fault_kind kind, int at, bool sticky, int errnum,
                     const char *fault_word)
@@ -182,7 +208,8 @@ static bool try_run(struct scene *s, enum fault_kind kind, int at, bool sticky, 
                    sticky ? " and on" : "", fault_word);
     /* the queue is empty: the pool's thread waits until the doorbell of the submit */
     arm(kind, at, sticky, errnum);
-    int64_t id = submit(s, ++number, 1, fault_word);
+    bool full = errnum == ENOSPC;
+    int64_t id = submit(s, ++number, full ? 0 : 1, fault_word);
     if (!id) { /* the writer's part of the submit failed: that has its own loop */
         (void)disarm();
         return true;
@@ -192,12 +219,16 @@ static bool try_run(struct scene *s, enum fault_kind kind, int at, bool sticky, 
             (void)hub_wait(s->w.hub, NULL, hub_tick(s->w.hub), 5);
             hub_ring(s->w.hub);
         }
+    } else if (full && sticky) { /* it waits for room */
+        wait_full(s, id, at);
     } else {
         wait_status(&s->w, &s->check, id, "SUCCEEDED,FAILED", true);
     }
     int hits = disarm();
     wait_status(&s->w, &s->check, id, "SUCCEEDED,FAILED", true);
     status_of(&s->check, id, now, sizeof now);
+    if (full && sticky && strcmp(now, "SUCCEEDED") != 0)
+        fail_msg("%s: a task met a full disk and is %s", when, now);
     if (!hits && strcmp(now, "SUCCEEDED") != 0 && strcmp(fault_word, "fail") != 0)
         fail_msg("%s: the run without a fault is %s", when, now);
     for (int64_t until = rl_mono_ms() + WAIT_MS; runs_active(s->w.tasks) && rl_mono_ms() < until;)

@@ -3,6 +3,7 @@
 
 #include "base/fs.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sqlite3.h>
 #include <stdatomic.h>
@@ -365,6 +366,50 @@ static void test_store_write_full_disk(void **state)
     world_open(w);
 }
 
+/* SQLite's own pwrite; fails as it does where a quota is used up. */
+static sqlite3_syscall_ptr real_pwrite;
+static atomic_bool quota_used_up;
+static ssize_t quota_pwrite(int fd, const void *bytes, size_t len, off_t at)
+{
+    if (atomic_load(&quota_used_up)) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return ((ssize_t(*)(int, const void *, size_t, off_t))real_pwrite)(fd, bytes, len, at);
+}
+
+/* A used-up quota is a full disk: the ballast goes, and urgent writes are taken again after that.
+ */
+static void test_store_write_beyond_a_quota(void **state)
+{
+    struct world *w = *state;
+    struct rl_err err;
+    char path[160];
+    sqlite3_vfs *vfs = sqlite3_vfs_find(NULL);
+    struct put lost = {.name = "lost", .value = "x"}, kept = {.name = "kept", .value = "y"};
+    (void)snprintf(path, sizeof path, "%s/ballast", w->dir);
+    world_close(w);
+    world_set(w, "store.ballast_bytes", "1048576");
+    world_set(w, "store.min_free_bytes", "1099511627776"); /* so that nothing heals */
+    world_open(w);
+    real_pwrite = vfs->xGetSystemCall(vfs, "pwrite64");
+    assert_int_equal(vfs->xSetSystemCall(vfs, "pwrite64", (sqlite3_syscall_ptr)quota_pwrite),
+                     SQLITE_OK);
+    assert_int_equal(access(path, F_OK), 0);
+    atomic_store(&quota_used_up, true);
+    assert_int_equal(store_write(w->store, STORE_URGENT, put, &lost, &err), RL_DISK_FULL);
+    assert_int_equal(access(path, F_OK), -1);
+    atomic_store(&quota_used_up, false);
+    world_ok(store_write(w->store, STORE_URGENT, put, &kept, &err), &err);
+    assert_int_equal(store_write(w->store, STORE_NORMAL, put, &kept, &err), RL_DISK_FULL);
+    assert_int_equal(w->fatal, 0);
+    world_close(w);
+    assert_int_equal(vfs->xSetSystemCall(vfs, "pwrite64", NULL), SQLITE_OK);
+    world_set(w, "store.ballast_bytes", "0");
+    world_set(w, "store.min_free_bytes", "0");
+    world_open(w);
+}
+
 /* Found full at the start: the ballast is given up, the server comes up, and refuses new work. */
 static void test_store_open_on_a_full_disk(void **state)
 {
@@ -447,6 +492,7 @@ int main(void)
         WORLD_TEST(test_store_backup_is_whole),
         WORLD_TEST(test_store_open_removes_left_backups),
         WORLD_TEST(test_store_write_full_disk),
+        WORLD_TEST(test_store_write_beyond_a_quota),
         WORLD_TEST(test_store_open_on_a_full_disk),
         WORLD_TEST(test_store_makes_a_missing_ballast),
         WORLD_TEST(test_store_measure_really_commits),

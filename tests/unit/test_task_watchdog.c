@@ -51,6 +51,34 @@ static void test_watchdog_leaves_a_first_run_its_time(void **state)
     hang_over(w);
 }
 
+/* A fast device's speed is no reason to end a slow one's run. */
+static void test_watchdog_judges_a_device_by_its_own_speed(void **state)
+{
+    struct world *w = *state;
+    struct speed speed = {.engine = "testpattern", .model = "testcard", .device = "gpu0"};
+    speed.ms_per_unit = 1;
+    speed_set(w->tasks, &speed);
+    struct run *run = running(w, "{\"prompt\":\"a\"}", HOUR_MS, 100);
+    assert_true(run->expected_ms > 0); /* good enough for an estimate */
+    assert_true(run->unmeasured);
+    (void)watchdog_round(w->tasks);
+    assert_false(run->grace);
+    runs_hand_back(w->tasks);
+    run_free(run);
+    hang_over(w);
+
+    (void)rl_copy_str(speed.device, sizeof speed.device, "cpu0");
+    speed_set(w->tasks, &speed);
+    run = world_claim(w);
+    assert_non_null(run);
+    assert_false(run->unmeasured);
+    run->started_mono_ms -= HOUR_MS;
+    (void)watchdog_round(w->tasks);
+    assert_true(run->grace);
+    run_free(run);
+    hang_over(w);
+}
+
 static void test_watchdog_counts_the_time_that_was_asked_for(void **state)
 {
     struct world *w = *state;
@@ -115,6 +143,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         WORLD_TEST(test_watchdog_leaves_a_first_run_its_time),
+        WORLD_TEST(test_watchdog_judges_a_device_by_its_own_speed),
         WORLD_TEST(test_watchdog_counts_the_time_that_was_asked_for),
         WORLD_TEST(test_watchdog_knows_waiting_for_the_store_from_disobeying),
         WORLD_TEST(test_watchdog_charges_at_a_stop_what_hangs),
