@@ -140,7 +140,7 @@ test('a first run takes as long as it takes; the next one, of which much less is
     const first = await server.submit(slow('nobody knows yet', { frames: 90 }));
     await server.until(first.task_id, 'PROCESSING');
     const { json } = await server.get(`/api/v1/tasks/${first.task_id}?explain=1`);
-    assert.match(json.explain, /No such work was measured here yet/);
+    assert.match(json.explain, /No such work was measured on this device yet/);
     assert.ok(took(await server.done(first.task_id)) > 8900);
     for (let i = 0; i < 3; i++) await server.done((await server.submit(small(`quick ${i}`))).task_id);
     const task = await server.submit(slow('far slower', { frames: 10, frame_ms: 2000 }));
