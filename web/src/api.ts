@@ -10,6 +10,7 @@ export {
   type Params,
   type ProgressEvent,
   type Status,
+  type StreamEvent,
   type Submit,
   type Task,
   type TaskEvent,

@@ -1,14 +1,14 @@
 // The page: header, sign-in or work area, and the one store behind them.
 
 import { render } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Client, is_refusal } from "./api";
 import "./app.css";
 import { DetailDialog } from "./detail";
 import { Composer, type Settings } from "./form";
-import { StoreContext, useStore } from "./hooks";
+import { StoreContext, keep_focus, useStore } from "./hooks";
 import { TaskList } from "./list";
-import { Reel, Refused } from "./parts";
+import { Reel, Refused, Troubles } from "./parts";
 import { Store } from "./store";
 
 const LINK_WORDS = { connecting: "Connecting", live: "Live", polling: "Polling", lost: "Offline" } as const;
@@ -110,23 +110,29 @@ function Work() {
 }
 
 function Page() {
-  const [{ session, link, trouble, spoken, detail }] = useStore();
+  const [{ session, spoken, detail }] = useStore();
+  const signed_in = session === "unknown" ? null : session !== null;
+  const before = useRef<boolean | null>(null);
+  useEffect(() => {
+    if (signed_in === null) return; // not known yet, or between the two
+    if (before.current === !signed_in) keep_focus("#prompt", "#key");
+    before.current = signed_in;
+  }, [signed_in]);
   return (
     <>
       <Header />
       <div class="notices" role="status" aria-live="polite">
-        {link === "lost" && (
-          <p class="banner">
-            The server does not answer. Tasks are safe there; this page tries again by itself.
-          </p>
+        {!detail && (
+          <>
+            <Troubles />
+            <Refused class="banner" />
+          </>
         )}
-        {trouble && <p class="banner">{trouble}</p>}
-        {!detail && <Refused class="banner" />}
       </div>
       <p class="unseen" role="status" aria-live="polite">
-        {spoken}
+        {!detail && spoken}
       </p>
-      {session === null ? <SignIn /> : session === "unknown" ? null : <Work />}
+      {session === null ? <SignIn /> : session === "unknown" ? null : <Work key={session.user_id} />}
     </>
   );
 }

@@ -6,12 +6,12 @@ import type { Settings } from "./form";
 import { between, bytes, clock, duration } from "./format";
 import { useStore } from "./hooks";
 import { CancelButton } from "./list";
-import { Badge, Progress, Refused, waiting_text } from "./parts";
+import { Badge, Progress, Refused, Troubles, waiting_text } from "./parts";
 import { status_word, type Detail } from "./store";
 
 export function DetailDialog({ use }: { use: (settings: Settings) => void }) {
   const [state, store] = useStore();
-  const { detail } = state;
+  const { detail, spoken } = state;
   const dialog = useRef<HTMLDialogElement>(null);
   const open = detail !== null;
   useEffect(() => {
@@ -27,6 +27,13 @@ export function DetailDialog({ use }: { use: (settings: Settings) => void }) {
         if (e.target === dialog.current) dialog.current?.close();
       }}
     >
+      {/* All of the page but this is out of reach now, for screen readers, too. */}
+      <div class="notices" role="status" aria-live="polite">
+        {detail && <Troubles />}
+      </div>
+      <p class="unseen" role="status" aria-live="polite">
+        {detail && spoken}
+      </p>
       {detail && (
         <div class="detail">
           <header>
@@ -103,8 +110,19 @@ function Body(props: { detail: Detail; task: Task; use: (settings: Settings) => 
 }
 
 function Player({ task }: { task: Task }) {
+  const [{ recoveries }] = useStore();
   const [broken, set_broken] = useState(false);
-  if (broken) return <p class="error">The video cannot be played. It may have been removed.</p>;
+  useEffect(() => set_broken(false), [recoveries]);
+  if (broken) {
+    return (
+      <p class="error">
+        The video could not be loaded: the connection broke, or it was removed.{" "}
+        <button type="button" class="quiet" onClick={() => set_broken(false)}>
+          Try again
+        </button>
+      </p>
+    );
+  }
   return (
     <video
       controls

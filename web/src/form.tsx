@@ -5,7 +5,7 @@ import { is_final, type FieldError, type Params, type Submit } from "./api";
 import { EMPTY, NUMBERS, type Draft, type NumberField } from "./draft";
 import { type Choice, type Range, range_text } from "./engines";
 import { byte_length, duration, whole } from "./format";
-import { useStore } from "./hooks";
+import { keep_focus, useStore } from "./hooks";
 
 const PROMPT_LIMIT = 32_768; // bytes, the server's default; it has the last word
 
@@ -41,11 +41,14 @@ function from_settings({ prompt, priority, params }: Settings, choices: Choice[]
 }
 
 /** What the form can tell by itself; everything else is the server's to judge. */
-function check(values: Draft): FieldError[] {
+function check(values: Draft, choices: Choice[]): FieldError[] {
   const errors: FieldError[] = [];
   const bad = (field: string, detail: string) => errors.push({ field, code: "", detail });
   if (!values.prompt.trim()) bad("prompt", "Write what the video should show.");
-  for (const name of NUMBERS) {
+  if (values.choice && !selected(choices, values.choice)) {
+    bad("choice", `The server has no ${values.choice.replace("/", " · ")} now. Choose another model.`);
+  }
+  for (const { name } of number_fields(effective(choices, values.choice))) {
     if (values[name].trim() && !/^[0-9]+$/.test(values[name].trim())) {
       bad(name, "This must be a whole number.");
     }
@@ -53,7 +56,8 @@ function check(values: Draft): FieldError[] {
   return errors;
 }
 
-function body_of(values: Draft, choice: Choice | undefined): Submit {
+function body_of(values: Draft, choices: Choice[]): Submit {
+  const choice = effective(choices, values.choice);
   const body: Record<string, unknown> & { prompt: string } = {
     ...values.carried,
     prompt: values.prompt,
@@ -64,7 +68,7 @@ function body_of(values: Draft, choice: Choice | undefined): Submit {
     body.engine = choice.engine;
     if (choice.model) body.model = choice.model;
   }
-  for (const name of NUMBERS) {
+  for (const { name } of number_fields(choice)) {
     const text = values[name].trim();
     // A seed may be longer than a number holds: the server takes a text as well.
     if (text) body[name] = name === "seed" ? text : Number(text);
@@ -79,6 +83,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
   const set_values = (draft: Draft): void => show_values((store.draft = draft));
   const [errors, set_errors] = useState<FieldError[]>([]);
   const [trouble, set_trouble] = useState("");
+  const [refusals, count_refusal] = useState(0);
   const [busy, set_busy] = useState(false);
   const [made, set_made] = useState(""); // the task that the last submit made
   const [more, set_more] = useState(false);
@@ -96,10 +101,10 @@ export function Composer({ settings }: { settings: Settings | null }) {
     form.current?.scrollIntoView({ block: "start" });
   }, [settings]);
 
-  // The first wrong field gets the focus, once it is on the page.
+  // The first wrong field gets the focus, once it is on the page; who mends one of several stays there.
   useEffect(() => {
     form.current?.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
-  }, [errors]);
+  }, [refusals]);
 
   const change = (part: Partial<Draft>): void => {
     set_values({ ...store.draft, ...part });
@@ -110,6 +115,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
   };
 
   const fail = (list: FieldError[], message: string): void => {
+    count_refusal((n) => n + 1);
     set_errors(list.filter((e) => control_of(e.field)));
     const others = list.filter((e) => !control_of(e.field)).map((e) => `${e.field}: ${e.detail}`);
     set_trouble(list.length ? others.join(" ") : message);
@@ -119,14 +125,14 @@ export function Composer({ settings }: { settings: Settings | null }) {
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
     if (busy) return;
-    const own = check(values);
+    const own = check(values, choices);
     if (own.length) return fail(own, "");
     set_busy(true);
     set_made("");
     set_trouble("");
     set_errors([]);
     try {
-      const task = await store.submit(body_of(values, selected(choices, values.choice)));
+      const task = await store.submit(body_of(values, choices));
       set_made(task.task_id);
       // The next one may be there already.
       if (store.draft.prompt === values.prompt) set_values({ ...store.draft, prompt: "" });
@@ -142,7 +148,7 @@ export function Composer({ settings }: { settings: Settings | null }) {
     set_busy(false);
   };
 
-  const choice = selected(choices, values.choice) ?? default_choice(choices);
+  const choice = effective(choices, values.choice);
   const error_of = (name: string): string =>
     errors
       .filter((e) => control_of(e.field) === name)
@@ -254,7 +260,11 @@ export function Composer({ settings }: { settings: Settings | null }) {
           <div class="carried">
             <p class="hint">Also used, from the task these settings came from:</p>
             <code>{JSON.stringify(values.carried)}</code>
-            <button type="button" class="quiet" onClick={() => change({ carried: {} })}>
+            <button type="button" class="quiet" onClick={() => {
+                change({ carried: {} });
+                keep_focus(".composer details > button");
+              }}
+            >
               Leave out
             </button>
           </div>
@@ -294,6 +304,10 @@ const selected = (choices: Choice[], key: string): Choice | undefined =>
 
 const default_choice = (choices: Choice[]): Choice | undefined =>
   choices.find((c) => c.preferred) ?? choices[0];
+
+/** What runs when this is chosen. */
+const effective = (choices: Choice[], key: string): Choice | undefined =>
+  selected(choices, key) ?? default_choice(choices);
 
 interface NumberSpec {
   name: NumberField;

@@ -13,3 +13,17 @@ export function useStore(): [State, Store] {
   }, [store]);
   return [state, store];
 }
+
+const ELSEWHERE = ["dialog[open] .close", ".chips [aria-pressed=true]"];
+
+/** When what was focused has gone: the first of these that is there has the focus next. */
+export function keep_focus(...selectors: string[]): void {
+  setTimeout(() => {
+    const { activeElement } = document;
+    if (activeElement !== document.body && activeElement?.tagName !== "DIALOG") return;
+    for (const selector of [...selectors, ...ELSEWHERE]) {
+      const next = document.querySelector<HTMLElement>(selector);
+      if (next) return next.focus();
+    }
+  });
+}

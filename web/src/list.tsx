@@ -3,13 +3,18 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { isFinished, type Task } from "./api";
 import { ago, between, duration } from "./format";
-import { useStore } from "./hooks";
+import { keep_focus, useStore } from "./hooks";
 import { Badge, Progress, Strip, shape_text, waiting_text } from "./parts";
 import { FILTERS, is_stopping } from "./store";
 
 export function TaskList() {
   const [state, store] = useStore();
   const { tasks, filter } = state;
+  const load_more = async (): Promise<void> => {
+    const last = tasks?.[tasks.length - 1];
+    await store.load_more();
+    keep_focus(`[data-task="${last?.task_id}"] + .row .row-open`);
+  };
   return (
     <section class="tasks" aria-labelledby="tasks-title">
       <div class="tasks-head">
@@ -41,7 +46,7 @@ export function TaskList() {
         </ul>
       )}
       {state.next && tasks && (
-        <button type="button" class="more" onClick={() => void store.load_more()}>
+        <button type="button" class="more" onClick={() => void load_more()}>
           {state.loading_more ? "Loading…" : "Load more"}
         </button>
       )}
@@ -116,8 +121,5 @@ export function CancelButton({ task }: { task: Task }) {
 function pass_focus(button: HTMLElement | null): void {
   if (!button || document.activeElement !== button) return;
   button.closest(".row, .actions")?.querySelector<HTMLElement>("a, button")?.focus();
-  setTimeout(() => {
-    if (document.activeElement !== document.body) return;
-    document.querySelector<HTMLElement>(".chips [aria-pressed=true]")?.focus();
-  });
+  keep_focus();
 }

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { poster_path, type Task } from "./api";
 import { coming, duration } from "./format";
-import { useStore } from "./hooks";
+import { keep_focus, useStore } from "./hooks";
 import { is_stopping, status_word } from "./store";
 
 export const Reel = () => (
@@ -16,6 +16,21 @@ export const Reel = () => (
   </svg>
 );
 
+/** Whether the server can be reached, and what else nobody expected. */
+export function Troubles() {
+  const [{ link, trouble }] = useStore();
+  return (
+    <>
+      {link === "lost" && (
+        <p class="banner">
+          The server does not answer. Tasks are safe there; this page tries again by itself.
+        </p>
+      )}
+      {trouble && <p class="banner">{trouble}</p>}
+    </>
+  );
+}
+
 /** Why the last action was not done; in front of whatever is open. */
 export function Refused({ class: name }: { class: string }) {
   const [{ refused }, store] = useStore();
@@ -23,7 +38,15 @@ export function Refused({ class: name }: { class: string }) {
   return (
     <p class={`${name} refused`}>
       {refused}
-      <button type="button" class="close" aria-label="Close this message" onClick={() => store.dismiss()}>
+      <button
+        type="button"
+        class="close"
+        aria-label="Close this message"
+        onClick={() => {
+          store.dismiss();
+          keep_focus();
+        }}
+      >
         ×
       </button>
     </p>
@@ -79,9 +102,10 @@ export const Progress = ({ task }: { task: Task }) => (
 
 /** The poster between two rows of sprocket holes; before there is one, the leader of the film. */
 export function Strip({ task }: { task: Task }) {
+  const [{ recoveries }] = useStore();
   const [broken, set_broken] = useState(false);
   const src = task.status === "SUCCEEDED" && task.video ? poster_path(task.task_id) : null;
-  useEffect(() => set_broken(false), [src]);
+  useEffect(() => set_broken(false), [src, recoveries]);
   return (
     <span class="strip" aria-hidden="true">
       {src && !broken ? (

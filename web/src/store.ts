@@ -11,6 +11,7 @@ import {
   type ProgressEvent,
   type Session,
   type Status,
+  type StreamEvent,
   type Submit,
   type Task,
   type TaskEvent,
@@ -53,6 +54,7 @@ export interface State {
   trouble: string; // an answer that nobody expected
   refused: string; // what came of the last thing that the user asked for, when it was not done
   spoken: string; // for the live region, by say()
+  recoveries: number; // how often the server was there again: what failed to load is worth a try
   now_ms: number;
 }
 
@@ -79,6 +81,7 @@ export class Store {
     trouble: "",
     refused: "",
     spoken: "",
+    recoveries: 0,
     now_ms: Date.now(),
   };
   private extra = 0; // rows that "Load more" has brought beyond the first page
@@ -95,6 +98,9 @@ export class Store {
   private live: "no" | "trying" | "yes" = "no";
   private nudged: ReturnType<typeof setTimeout> | undefined;
   private puts = 0; // answers shown out of turn: an older list must not undo them
+  private readonly moved = new Set<string>(); // tasks whose state has changed since the last look
+  private user = ""; // the last one who was signed in
+  private away = false; // the page was hidden, or the server gone: who and what is there may differ
 
   constructor(api: Client) {
     this.api = api;
@@ -113,6 +119,7 @@ export class Store {
   start(): void {
     document.addEventListener("visibilitychange", () => {
       if (document.hidden) this.unwatch(); // a browser has few connections to give
+      this.away = true;
       this.poke();
     });
     window.addEventListener("online", () => this.poke());
@@ -132,12 +139,13 @@ export class Store {
     this.running = true;
     this.again = false;
     try {
-      if (this.state.session === "unknown") {
-        this.set({ session: await this.api.session() });
-        this.follow_hash(); // it may have waited for the sign in
+      const back = this.away || this.failures > 0;
+      this.away = false;
+      if (this.state.session === "unknown" || (back && this.state.session)) {
+        this.meet(await this.api.session());
       }
       if (this.state.session) {
-        if (!this.state.engines) {
+        if (!this.state.engines || back) {
           this.set({ engines: read_engines((await this.api.engines()).data) });
         }
         await this.refresh();
@@ -146,7 +154,8 @@ export class Store {
         void this.watch();
       }
       this.failures = 0;
-      this.set({ link: this.lamp(), trouble: "", now_ms: Date.now() });
+      const recoveries = this.state.recoveries + (back ? 1 : 0);
+      this.set({ link: this.lamp(), trouble: "", recoveries, now_ms: Date.now() });
     } catch (error) {
       this.failed(error);
     }
@@ -200,12 +209,12 @@ export class Store {
     const onState = (state: "live" | "lost"): void => {
       this.live = state === "live" ? "yes" : "no";
       if (state === "live") this.set({ link: "live" });
-      else this.poke(); // is it the stream or the server?
+      else this.lost_stream();
     };
     try {
       for await (const event of this.api.events({ progress: true, signal, onState })) {
         if (event.type === "progress") this.show_progress(event);
-        else this.nudge();
+        else this.nudge(event);
       }
     } catch (error) {
       // No stream to be had here: until the page is shown again the poller does alone. Whatever is
@@ -230,7 +239,13 @@ export class Store {
     return this.live === "trying" && link !== "lost" ? link : "polling";
   }
 
-  private nudge(): void {
+  private lost_stream(): void {
+    this.away = true; // is it the stream or the server? It may be another one now
+    this.poke();
+  }
+
+  private nudge(event: StreamEvent): void {
+    if (event.type === "status") this.moved.add(event.task_id);
     this.nudged ??= setTimeout(() => {
       this.nudged = undefined;
       this.poke();
@@ -251,7 +266,10 @@ export class Store {
   private async refresh(): Promise<void> {
     const { filter } = this.state;
     const { puts } = this;
-    const stale = (): boolean => filter !== this.state.filter || puts !== this.puts;
+    const { session } = this.state;
+    const stale = (): boolean =>
+      filter !== this.state.filter || puts !== this.puts || session !== this.state.session;
+    const moved = new Set(this.moved);
     const page = await this.api.list({ status: filter.status, limit: PAGE });
     if (stale()) return; // another round is due
     const known = this.state.tasks ?? [];
@@ -266,27 +284,30 @@ export class Store {
     }
     let left: Task[] = []; // what ended and so is no longer among those that the filter shows
     let unfinished = page.data.some(unfinished_task);
-    const hides_active = filter.status.length > 0 || older.some(unfinished_task);
+    const may_change = (t: Task): boolean => unfinished_task(t) || moved.has(t.task_id);
+    const hides_active = filter.status.length > 0 || older.some(may_change);
     if (hides_active) {
       const active = await this.api.list({ status: UNFINISHED, limit: 200 });
       unfinished = active.data.length > 0;
-      older = await this.update_older(older, active.data);
+      older = await this.update_older(older, active.data, may_change);
       if (filter.status.length) {
         const there = new Set([...page.data, ...older].map((t) => t.task_id));
-        left = await this.update_older(known.filter((t) => unfinished_task(t) && !there.has(t.task_id)), active.data);
+        const missing = known.filter((t) => unfinished_task(t) && !there.has(t.task_id));
+        left = await this.update_older(missing, active.data, may_change);
       }
     }
     if (stale()) return;
+    moved.forEach((id) => this.moved.delete(id));
     this.active = unfinished;
     const tasks = [...page.data, ...older.filter((t) => shown(filter, t))];
     this.announce(known, [...page.data, ...older, ...left]);
     this.set({ tasks, next });
   }
 
-  private async update_older(older: Task[], active: Task[]): Promise<Task[]> {
+  private async update_older(older: Task[], active: Task[], may_change: (t: Task) => boolean): Promise<Task[]> {
     const fresh = new Map(active.map((t) => [t.task_id, t]));
     const gone = new Set<string>();
-    const ended = older.filter((t) => !isFinished(t) && !fresh.has(t.task_id)).slice(0, SINGLES);
+    const ended = older.filter((t) => may_change(t) && !fresh.has(t.task_id)).slice(0, SINGLES);
     for (const task of ended) {
       try {
         fresh.set(task.task_id, await this.api.get(task.task_id));
@@ -332,6 +353,7 @@ export class Store {
         const have = new Set(tasks.map((t) => t.task_id));
         const more = page.data.filter((t) => !have.has(t.task_id));
         this.extra += page.data.length;
+        this.puts++;
         this.set({ tasks: [...tasks, ...more], next: page.next });
         if (!this.active && more.some(unfinished_task)) {
           this.active = true;
@@ -342,6 +364,7 @@ export class Store {
       this.refuse("No more tasks were loaded", error);
     }
     this.set({ loading_more: false });
+    this.poke(); // a look that was under way was in vain
   }
 
   choose(filter: Filter): void {
@@ -471,7 +494,22 @@ export class Store {
     } catch (error) {
       this.refuse("Not signed out", error);
     }
-    if (this.state.session !== null) return;
+    if (this.state.session === null) this.forget();
+  }
+
+  /** Who is signed in, here or by another tab: what was somebody else's is put away first. */
+  private meet(session: Session | null): void {
+    const { session: before } = this.state;
+    const known = before !== null && before !== "unknown";
+    if (known && session?.user_id === before.user_id) return;
+    if (known) this.signed_out();
+    if (session && this.user && this.user !== session.user_id) this.forget();
+    if (session) this.user = session.user_id;
+    this.set({ session });
+    this.follow_hash(); // it may have waited for the sign in
+  }
+
+  private forget(): void {
     this.draft = EMPTY;
     this.pending.key = "";
   }
@@ -481,6 +519,7 @@ export class Store {
     this.unwatch();
     this.active = false;
     this.extra = 0;
+    this.moved.clear();
     this.detail_version = "";
     this.set({
       session: null,

@@ -61,6 +61,8 @@ export class Api {
       readdirSync(dist).map((name) => [name === "index.html" ? "/" : `/${name}`, readFileSync(join(dist, name))]),
     );
     this.signed_in = true;
+    this.user = "ada";
+    this.engines = ENGINES;
     this.down = false; // every API request gets no answer
     this.refuse = null; // a problem document for the next submit
     this.streaming = "yes"; // "full": 503, "unknown": 404
@@ -108,6 +110,9 @@ export class Api {
       error_code: null,
       error_msg: null,
       retry_count: 0,
+      max_retries: 2,
+      queue_timeout_s: 0,
+      run_timeout_s: null,
       round: 1,
       progress: 0,
       phase: null,
@@ -116,7 +121,7 @@ export class Api {
       queue_position: 1,
       eta_seconds: null,
       cancel_mode: null,
-      params: { engine: "testpattern", model: "testcard", width: 320, height: 240, frames: 33, fps: 16, steps: null, seed: 42, negative_prompt: null, guidance_scale: null, flow_shift: null, options: {} },
+      params: { engine: "testpattern", model: "testcard", width: 320, height: 240, frames: 33, fps: 16, steps: 0, seed: 42, negative_prompt: null, guidance_scale: 0, flow_shift: 0, options: {} },
       reused_from: null,
       label: null,
       callback_url: null,
@@ -215,7 +220,7 @@ export class Api {
       return;
     }
     if (at === "GET /api/v1/events") return this.stream(request, response);
-    if (at === "GET /api/v1/engines") return json(response, 200, ENGINES);
+    if (at === "GET /api/v1/engines") return json(response, 200, this.engines);
     if (at === "GET /api/v1/tasks") return this.list(url, response);
     if (at === "POST /api/v1/tasks") return this.submit(JSON.parse(body), response);
     const [, id, rest] = /^\/api\/v1\/tasks\/([0-9]+)(?:\/([a-z]+))?$/.exec(url.pathname) ?? [];
@@ -233,7 +238,7 @@ export class Api {
   }
 
   session() {
-    return { user_id: "ada", owner: true, expires_at: null };
+    return { user_id: this.user, owner: true, expires_at: null };
   }
 
   list(url, response) {
