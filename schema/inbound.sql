@@ -28,7 +28,8 @@ UPDATE hook SET allow = coalesce(:allow, allow), per_minute = coalesce(:per_minu
 WHERE source = :source
 
 -- write: hook_rotate
-UPDATE hook SET old_secret = secret, old_secret_until = :until, secret = :secret, updated_at = :now
+UPDATE hook SET old_secret = CASE WHEN :until > :now THEN secret END, old_secret_until = :until, secret = :secret,
+    updated_at = :now
 WHERE source = :source
 
 -- write: hook_delete

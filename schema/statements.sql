@@ -280,23 +280,19 @@ UPDATE queue SET state = :state, resumed_at = CASE WHEN state = 'PAUSED' AND :st
 
 -- read: dead_desc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
-ORDER BY task_id DESC
+    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit) ORDER BY task_id DESC
 
 -- read: dead_asc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead WHERE status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit)
-ORDER BY task_id
+    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit) ORDER BY task_id
 
 -- read: dead_user_desc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead_user WHERE user_id = :user_id AND status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit)
-ORDER BY task_id DESC
+    AND dismissed_at = 0 AND task_id < :after ORDER BY task_id DESC LIMIT :limit) ORDER BY task_id DESC
 
 -- read: dead_user_asc
 SELECT * FROM task_row WHERE task_id IN (SELECT task_id FROM task INDEXED BY task_dead_user WHERE user_id = :user_id AND status IN ('FAILED', 'TIMEOUT')
-    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit)
-ORDER BY task_id
+    AND dismissed_at = 0 AND task_id > :after ORDER BY task_id LIMIT :limit) ORDER BY task_id
 
 -- write: dead_dismiss
 UPDATE task SET dismissed_at = :now WHERE task_id = :task_id AND status IN ('FAILED', 'TIMEOUT') AND dismissed_at = 0
@@ -322,6 +318,10 @@ ORDER BY t.finished_at, t.task_id LIMIT 1
 
 -- read: retain_totals
 SELECT tasks, bytes FROM finished
+
+-- read: retain_before
+SELECT count(*), coalesce(sum(video_bytes), 0) FROM task
+WHERE finished_at > 0 AND (finished_at, task_id) < (:finished_at, :task_id)
 
 -- write: purge_outbox
 DELETE FROM outbox WHERE task_id = :task_id

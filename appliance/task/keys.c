@@ -294,6 +294,13 @@ static enum rl_rc write_secret_file(const struct tasks *tasks, const char *name,
     return rc;
 }
 
+static void remove_state_file(const struct tasks *tasks, const char *name)
+{
+    char path[1100];
+    (void)snprintf(path, sizeof path, "%s/%s", config_text(tasks->cfg, CFG_STATE_DIR), name);
+    (void)unlink(path); /* it may not be there */
+}
+
 static bool state_file_there(const struct tasks *tasks, const char *name)
 {
     char path[1100];
@@ -333,6 +340,8 @@ enum rl_rc keys_first_run(struct tasks *tasks, bool *ret_first_run, struct rl_er
     struct add_work work = {OWNER_USER, "first run", key, true, 0};
     if (rc == RL_OK)
         rc = store_write(tasks->store, STORE_URGENT, add_key, &work, err);
+    if (rc != RL_OK) /* else the next start would take it for a key that works */
+        remove_state_file(tasks, "owner.key");
     if (rc == RL_OK)
         rc = keep_secret_file(tasks, err);
     rl_wipe(key, sizeof key);

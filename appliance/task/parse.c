@@ -319,12 +319,14 @@ static enum rl_rc read_metadata(struct tasks *tasks, const struct rl_json *body,
     rl_buf_init(&plain, 1 << 20);
     rl_buf_init(&escaped, limit);
     rl_json_canonical(v, &plain);
+    bool over = plain.failed && !plain.no_memory;
     task->metadata = rl_buf_take(&plain);
-    if (!task->metadata)
+    if (!task->metadata && !over)
         return rl_fail(err, RL_NO_MEMORY, "metadata");
     rl_jw_init(&w, &escaped, true);
-    rl_jw_raw(&w, NULL, task->metadata);
-    if (escaped.failed)
+    if (task->metadata)
+        rl_jw_raw(&w, NULL, task->metadata);
+    if (over || escaped.failed)
         return rl_fail_field(err, RL_INVALID_FIELD, "metadata",
                              "is over %zu bytes of ASCII-escaped JSON", limit);
     return RL_OK;

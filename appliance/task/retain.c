@@ -1,7 +1,7 @@
 /* Retention: finished tasks beyond the configured age, count or bytes go, oldest first, file before
- * row; never one with an undelivered callback or a follower. Their history goes later, and later
- * still while a feed has not read it. Events of outside services go by age and count. And files of
- * results/ that no row knows. Scheduler thread. */
+ * row; never one with an undelivered callback or a follower, and no newer one in its stead. Their
+ * history goes later, and later still while a feed has not read it. Events of outside services go
+ * by age and count. And files of results/ that no row knows. Scheduler thread. */
 #include "task/internal.h"
 
 #include "base/clock.h"
@@ -29,16 +29,40 @@ struct oldest {
     char user_id[64], file[64];
 };
 
-static enum rl_rc read_totals(struct store_conn *conn, int64_t *ret_count, int64_t *ret_bytes,
+struct totals {
+    int64_t count, bytes;
+};
+
+static enum rl_rc read_totals(struct store_stmt *stmt, struct totals *ret_totals,
                               struct rl_err *err)
 {
     bool row;
-    AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_RETAIN_TOTALS);
     enum rl_rc rc = store_step(stmt, &row, err);
-    if (rc == RL_OK && row) {
-        *ret_count = store_col_int(stmt, 0);
-        *ret_bytes = store_col_int(stmt, 1);
-    }
+    if (rc == RL_OK && row)
+        *ret_totals = (struct totals){store_col_int(stmt, 0), store_col_int(stmt, 1)};
+    store_reset(stmt);
+    return rc;
+}
+
+/* Are there too many of those that may go? What is older than the oldest of them has to stay; it
+ * pushes out nothing. */
+static enum rl_rc too_many(struct store_conn *conn, const struct oldest *o, bool *ret_many,
+                           struct rl_err *err)
+{
+    int64_t most = config_int(o->tasks->cfg, CFG_RETAIN_COUNT),
+            most_bytes = config_int(o->tasks->cfg, CFG_RETAIN_BYTES);
+    struct totals all = {0}, stay = {0};
+    *ret_many = false;
+    enum rl_rc rc = read_totals(store_stmt(conn, SQL_RETAIN_TOTALS), &all, err);
+    if (rc != RL_OK ||
+        !((most > 0 && all.count > most) || (most_bytes > 0 && all.bytes > most_bytes)))
+        return rc;
+    struct store_stmt *before = store_stmt(conn, SQL_RETAIN_BEFORE);
+    store_bind_int(before, ":finished_at", o->finished_at);
+    store_bind_int(before, ":task_id", o->task_id);
+    rc = read_totals(before, &stay, err);
+    *ret_many = (most > 0 && all.count - stay.count > most) ||
+                (most_bytes > 0 && all.bytes - stay.bytes > most_bytes);
     return rc;
 }
 
@@ -46,30 +70,28 @@ static enum rl_rc find_oldest(struct store_conn *conn, void *arg, struct rl_err 
 {
     struct oldest *o = arg;
     const struct config *cfg = o->tasks->cfg;
-    int64_t days = config_int(cfg, CFG_RETAIN_DAYS), most = config_int(cfg, CFG_RETAIN_COUNT),
-            most_bytes = config_int(cfg, CFG_RETAIN_BYTES), count = 0, bytes = 0;
+    int64_t days = config_int(cfg, CFG_RETAIN_DAYS);
+    bool counted = config_int(cfg, CFG_RETAIN_COUNT) || config_int(cfg, CFG_RETAIN_BYTES), row;
     o->task_id = 0;
-    if (days == 0 && most == 0 && most_bytes == 0)
+    if (days == 0 && !counted)
         return RL_OK;
-    enum rl_rc rc = most || most_bytes ? read_totals(conn, &count, &bytes, err) : RL_OK;
-    if (rc != RL_OK)
-        return rc;
-    bool row;
     AUTO_STMT struct store_stmt *stmt = store_stmt(conn, SQL_RETAIN_OLDEST);
     store_bind_int(stmt, ":after_at", o->tasks->retain_after.finished_at);
     store_bind_int(stmt, ":after_id", o->tasks->retain_after.task_id);
-    rc = store_step(stmt, &row, err);
+    enum rl_rc rc = store_step(stmt, &row, err);
     if (rc != RL_OK || !row)
         return rc;
-    bool old = days > 0 && o->now - store_col_int(stmt, 2) > days * DAY_MS;
-    if (!old && !(most > 0 && count > most) && !(most_bytes > 0 && bytes > most_bytes))
-        return RL_OK;
     const char *user = store_col_text(stmt, 1), *file = store_col_text(stmt, 3);
     (void)rl_copy_str(o->user_id, sizeof o->user_id, user ? user : "");
     (void)rl_copy_str(o->file, sizeof o->file, file ? file : "");
     o->finished_at = store_col_int(stmt, 2);
     o->task_id = store_col_int(stmt, 0);
-    return RL_OK;
+    bool goes = days > 0 && o->now - o->finished_at > days * DAY_MS;
+    if (!goes && counted)
+        rc = too_many(conn, o, &goes, err);
+    if (!goes)
+        o->task_id = 0;
+    return rc;
 }
 
 /* Nothing of this is there any more when the row is gone. RL_STALE: since it was chosen the task

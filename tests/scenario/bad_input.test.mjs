@@ -262,6 +262,12 @@ test('sizes and types of bodies', async (t) => {
     assertProblem(await server.api('POST', T), 415, 'UNSUPPORTED_MEDIA_TYPE');
 });
 
+test('metadata over any limit names its field, whatever a body may hold', async (t) => {
+    const server = await serve(t, { set: { 'http.body_limit': 4 << 20 } });
+    for (const size of [9000, 1 << 20, 3 << 20])
+        assertProblem(await server.post(T, { prompt: 'x', metadata: { text: 'x'.repeat(size) } }), 422, 'INVALID_FIELD', 'metadata');
+});
+
 test('an id that is no id is not found', async (t) => {
     const server = await serve(t);
     const { task_id } = await server.submit(small('real'));

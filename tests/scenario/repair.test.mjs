@@ -224,9 +224,9 @@ test('retention: never a task whose callback is not delivered', async (t) => {
     await receiver.wait(waiting.task_id, 1);
     const others = await finish(server, ['one', 'two', 'three']);
     await restart(server, { 'callback.wait_ms': 3600000, 'retain.count': 1 });
-    await eventually('the others are gone', async () => (await server.ids()).length === 1);
-    assert.deepEqual(await server.ids(), [waiting.task_id], 'the oldest of all stays');
-    for (const task of others) assertProblem(await server.get(`/api/v1/tasks/${task.task_id}`), 404, 'TASK_EXPIRED');
+    await eventually('the others are gone', async () => (await server.ids()).length === 2);
+    assert.deepEqual(await server.ids(), [waiting.task_id, others[2].task_id], 'the oldest of all stays, and pushes out no newer one');
+    for (const task of others.slice(0, 2)) assertProblem(await server.get(`/api/v1/tasks/${task.task_id}`), 404, 'TASK_EXPIRED');
     assert.equal((await server.task(waiting.task_id)).callback_status, 'PENDING');
     assert.equal(filesOf(server, waiting).length, 2);
 });

@@ -459,9 +459,15 @@ static void test_generate_refuses_latents_that_are_not_numbers(void **state)
     struct engine_request request = request_of("{\"solver\":\"euler\"}");
     struct watcher w = watcher();
     request.guidance_scale = 1e38;
-    assert_int_equal(make(m, &request, &w, NULL, &err), RL_ENGINE_ERROR);
+    assert_int_equal(make(m, &request, &w, NULL, &err),
+                     RL_OUTPUT_INVALID); /* no checkpoint stays */
     assert_true(err.retryable);
     assert_int_equal(w.frames, 0);
+    forget(&w);
+    w = watcher();
+    request.retry_count = 1;
+    assert_int_equal(make(m, &request, &w, NULL, &err), RL_OUTPUT_INVALID);
+    assert_false(err.retryable);
     forget(&w);
 }
 

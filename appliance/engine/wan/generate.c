@@ -381,9 +381,10 @@ static enum rl_rc make_frames(struct clip *c, struct rl_err *err)
     beat(c, ENGINE_DECODE, 0, c->request->frames);
     for (int i = 0; i < c->size.f && rc == RL_OK; i++) {
         if (!take_frame(c, latents, i)) {
-            rc = rl_fail(err, RL_ENGINE_ERROR, "the latents are not numbers any more");
+            /* a checkpoint may hold them: OUTPUT_INVALID lets the next try start from nothing */
+            rc = rl_fail(err, RL_OUTPUT_INVALID, "the latents are not numbers any more");
             if (err)
-                err->retryable = true;
+                err->retryable = c->request->retry_count == 0;
         }
         if (rc == RL_OK)
             rc = vae_decode(c->vae, c->frame, &sink, err);
