@@ -12,7 +12,7 @@ export interface Video {
     fps: number;
     duration_s: number;
 }
-/** What a task is made with; null or absent = not used by its engine. */
+/** What a task is made with; absent, null, or 0 of a number but the seed = not used by its engine. */
 export interface Params {
     engine?: string | null;
     model?: string | null;
@@ -60,6 +60,11 @@ export interface Task {
     retry_count: number;
     requeue_count: number;
     crash_count: number;
+    max_retries: number;
+    /** Seconds; 0 = none. */
+    queue_timeout_s: number;
+    /** Seconds; 0 = none, null = by the measured speed. */
+    run_timeout_s: number | null;
     round: number;
     cancel_mode: "soft" | "hard" | null;
     callback_url: string | null;
