@@ -215,6 +215,18 @@ test('a first start in 1970 works, and so does the day the clock is set right', 
     assert.equal(verified(after, secret).task_id, right.task_id);
 });
 
+test('a clock that was a year ahead: the same words ask for a new video once it is right', { skip }, async (t) => {
+    const clock = new Clock(t);
+    clock.jump(YEAR);
+    const server = await serve(t, { env: clock.env, set: SETTINGS });
+    const ahead = await server.done((await server.submit(small('same words'))).task_id);
+    assert.equal((await server.post('/api/v1/tasks', small('same words'))).json.task_id, ahead.task_id, 'a repeat within a minute');
+    clock.jump(-YEAR);
+    const again = await server.post('/api/v1/tasks', small('same words'));
+    assert.equal(again.status, 202, again.text);
+    assert.notEqual(again.json.task_id, ahead.task_id);
+});
+
 test('a boot in 1970 over a database of today: ids grow, nothing expires, nothing is called early', { skip }, async (t) => {
     const clock = new Clock(t);
     const server = await serve(t, { env: clock.env, set: { ...SETTINGS, 'retain.days': 1 } });

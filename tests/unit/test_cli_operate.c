@@ -348,6 +348,21 @@ static void test_workers_and_stats(void **state)
                         "12.3       1:01    1:02:03  \n");
 }
 
+/* A list with more values than are read is printed as it came. */
+static void test_list_of_very_many(void **state)
+{
+    (void)state;
+    struct cli_run r;
+    static char answer[16384] = "{\"data\":[0";
+    for (size_t i = strlen(answer), n = 0; n < 5000; n++, i += 2)
+        memcpy(answer + i, ",0", 3);
+    strcat(answer, "]}");
+    const struct step steps[STEPS] = {{"GET /api/v1/keys", NULL, 200, answer}};
+    run(&r, true, (const char *[]){"key", "list", NULL}, steps);
+    assert_int_equal(r.status, 0);
+    assert_int_equal(strncmp(r.out, answer, strlen(answer)), 0);
+}
+
 static void test_get_explain(void **state)
 {
     (void)state;
@@ -479,6 +494,7 @@ int main(void)
         cmocka_unit_test(test_dead_letter_list_and_discard),
         cmocka_unit_test(test_queues),
         cmocka_unit_test(test_workers_and_stats),
+        cmocka_unit_test(test_list_of_very_many),
         cmocka_unit_test(test_get_explain),
         cmocka_unit_test(test_link_video),
         cmocka_unit_test(test_endpoints),

@@ -10,7 +10,6 @@ export {
   type Params,
   type ProgressEvent,
   type Status,
-  type StreamEvent,
   type Submit,
   type Task,
   type TaskEvent,

@@ -118,11 +118,12 @@ function Page() {
     if (before.current === !signed_in) keep_focus("#prompt", "#key");
     before.current = signed_in;
   }, [signed_in]);
+  const covered = signed_in === true && detail !== null; // the dialog says it
   return (
     <>
       <Header />
       <div class="notices" role="status" aria-live="polite">
-        {!detail && (
+        {!covered && (
           <>
             <Troubles />
             <Refused class="banner" />
@@ -130,7 +131,7 @@ function Page() {
         )}
       </div>
       <p class="unseen" role="status" aria-live="polite">
-        {!detail && spoken}
+        {!covered && spoken}
       </p>
       {session === null ? <SignIn /> : session === "unknown" ? null : <Work key={session.user_id} />}
     </>

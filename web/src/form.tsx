@@ -260,7 +260,10 @@ export function Composer({ settings }: { settings: Settings | null }) {
           <div class="carried">
             <p class="hint">Also used, from the task these settings came from:</p>
             <code>{JSON.stringify(values.carried)}</code>
-            <button type="button" class="quiet" onClick={() => {
+            <button
+              type="button"
+              class="quiet"
+              onClick={() => {
                 change({ carried: {} });
                 keep_focus(".composer details > button");
               }}

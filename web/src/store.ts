@@ -11,7 +11,6 @@ import {
   type ProgressEvent,
   type Session,
   type Status,
-  type StreamEvent,
   type Submit,
   type Task,
   type TaskEvent,
@@ -213,8 +212,9 @@ export class Store {
     };
     try {
       for await (const event of this.api.events({ progress: true, signal, onState })) {
+        if (event.type === "status") this.moved.add(event.task_id);
         if (event.type === "progress") this.show_progress(event);
-        else this.nudge(event);
+        else this.nudge();
       }
     } catch (error) {
       // No stream to be had here: until the page is shown again the poller does alone. Whatever is
@@ -244,8 +244,7 @@ export class Store {
     this.poke();
   }
 
-  private nudge(event: StreamEvent): void {
-    if (event.type === "status") this.moved.add(event.task_id);
+  private nudge(): void {
     this.nudged ??= setTimeout(() => {
       this.nudged = undefined;
       this.poke();
@@ -285,29 +284,37 @@ export class Store {
     let left: Task[] = []; // what ended and so is no longer among those that the filter shows
     let unfinished = page.data.some(unfinished_task);
     const may_change = (t: Task): boolean => unfinished_task(t) || moved.has(t.task_id);
+    const late = new Set<string>(); // too many to ask for at once: the next look does
     const hides_active = filter.status.length > 0 || older.some(may_change);
     if (hides_active) {
       const active = await this.api.list({ status: UNFINISHED, limit: 200 });
       unfinished = active.data.length > 0;
-      older = await this.update_older(older, active.data, may_change);
+      older = await this.update_older(older, active.data, may_change, late);
       if (filter.status.length) {
         const there = new Set([...page.data, ...older].map((t) => t.task_id));
         const missing = known.filter((t) => unfinished_task(t) && !there.has(t.task_id));
-        left = await this.update_older(missing, active.data, may_change);
+        left = await this.update_older(missing, active.data, may_change, late);
       }
     }
     if (stale()) return;
-    moved.forEach((id) => this.moved.delete(id));
+    moved.forEach((id) => late.has(id) || this.moved.delete(id));
     this.active = unfinished;
     const tasks = [...page.data, ...older.filter((t) => shown(filter, t))];
     this.announce(known, [...page.data, ...older, ...left]);
     this.set({ tasks, next });
+    if (late.size) this.nudge();
   }
 
-  private async update_older(older: Task[], active: Task[], may_change: (t: Task) => boolean): Promise<Task[]> {
+  private async update_older(
+    older: Task[],
+    active: Task[],
+    may_change: (t: Task) => boolean,
+    late: Set<string>,
+  ): Promise<Task[]> {
     const fresh = new Map(active.map((t) => [t.task_id, t]));
     const gone = new Set<string>();
-    const ended = older.filter((t) => may_change(t) && !fresh.has(t.task_id)).slice(0, SINGLES);
+    const ended = older.filter((t) => may_change(t) && !fresh.has(t.task_id));
+    for (const task of ended.splice(SINGLES)) late.add(task.task_id);
     for (const task of ended) {
       try {
         fresh.set(task.task_id, await this.api.get(task.task_id));

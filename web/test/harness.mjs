@@ -39,5 +39,5 @@ afterEach(async () => {
 
 export const open = async (options, hash = "") => {
   page = await browser.page(api.url + hash, options);
-  await page.until("document.querySelector('.link-live, .link-polling, .sign-in')");
+  await page.until("document.querySelector('.link-live, .link-polling, .link-lost, .sign-in')");
 };

@@ -60,6 +60,26 @@ test("a finished task beyond the first page is followed when it is replayed", as
   await page.see(`[data-task="${old.task_id}"] .badge`, "Succeeded");
 });
 
+test("so are many at once", async () => {
+  const old = [...Array(25).keys()].map((i) => api.add({ prompt: `old ${i}` }));
+  for (const task of old) api.move(task, "SUCCEEDED");
+  made(0, 60);
+  await open();
+  await page.click(".more");
+  await rows(85);
+  for (const task of old) api.move(task, "FAILED", { error_code: "ENGINE_ERROR", error_msg: "no" });
+  await page.until("document.querySelectorAll('.row .badge-failed').length === 25");
+});
+
+test("a server that is gone is said also to who comes by a link to a task", async () => {
+  const task = api.add({ prompt: "by a link" });
+  api.down = true;
+  await open({}, `#task-${task.task_id}`);
+  await page.see(".banner", "does not answer");
+  api.down = false;
+  await page.see("dialog .detail-prompt", "by a link");
+});
+
 test("what was loaded while a look was under way stays", async () => {
   made(0, 120);
   await open();
